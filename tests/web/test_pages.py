@@ -13,7 +13,7 @@ from karrot.event import DayRange, FirstUnread, Incident, LagEvent, Source
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import ReporterState
 from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
-from karrot.history.results import HistoryHour, HourlyHistory
+from karrot.history.results import HourlyHistory, SeriesPoint
 from karrot.jinja_filters import marked
 from karrot.known_problems import CODES, WATCH
 from karrot.reporters.base import REPORT_NOTE, Fact, RefusedDatum, Report
@@ -668,7 +668,7 @@ def test_a_page_is_compressed_if_the_client_accepts_it() -> None:
 
 def test_the_page_of_a_group_shows_its_last_weeks_if_there_are_tables() -> None:
     end = datetime(2026, 11, 22, tzinfo=UTC)
-    hours = tuple(HistoryHour(end - timedelta(hours=n), 1000.0 * n, 60.0 * n, 1 + n % 3) for n in range(72, 0, -1))
+    hours = tuple(SeriesPoint(end - timedelta(hours=n), (1000.0 * n, 60.0 * n, 1 + n % 3)) for n in range(72, 0, -1))
     began, ended = end - timedelta(hours=9), end - timedelta(hours=7)
     incident = Incident(None, "prod-eu", "orders-svc", began, ended, "close", "ERR", 77_000, 3, ("orders.v1",))
     past = HourlyHistory(end - timedelta(days=30), end, hours, (incident,))
@@ -680,7 +680,7 @@ def test_the_page_of_a_group_shows_its_last_weeks_if_there_are_tables() -> None:
 
 def test_the_page_of_a_group_names_the_days_with_unknown_incidents() -> None:
     end = datetime(2026, 11, 22, tzinfo=UTC)
-    hours = tuple(HistoryHour(end - timedelta(hours=n), 1000.0 * n, 60.0 * n, 1) for n in range(72, 0, -1))
+    hours = tuple(SeriesPoint(end - timedelta(hours=n), (1000.0 * n, 60.0 * n, 1)) for n in range(72, 0, -1))
     missing = [
         DayRange(date(2026, 10, 23), date(2026, 11, 18)),
         *(DayRange(date(2026, 11, n), date(2026, 11, n)) for n in (20, 22)),

@@ -307,23 +307,18 @@ def charts_of_events(newest: Sequence[Mark], now: float) -> GroupCharts | None:
 def charts_of_history(past: "HourlyHistory") -> GroupCharts:
     """The charts of the last weeks, with one point per hour."""
     within = frame(past.start.timestamp(), past.end.timestamp())
-    lags = [(hour.at.timestamp(), hour.lag_max) for hour in past.hours]
-    delays = [(hour.at.timestamp(), hour.lag_seconds) for hour in past.hours]
+    hours = [(at.timestamp(), lag, seconds, status) for at, (lag, seconds, status) in past.hours]
     incidents = [
         Band(each.started_at.timestamp(), (each.ended_at or past.end).timestamp(), each.worst_status or "WARN")
         for each in reversed(past.incidents)
     ]
-    hours = (
-        Band(hour.at.timestamp(), hour.at.timestamp() + _HOUR_S, Status(int(hour.status)).name)
-        for hour in past.hours
-        if hour.status is not None
-    )
+    statuses = (Band(at, at + _HOUR_S, Status(int(status)).name) for at, _, _, status in hours if status is not None)
     return GroupCharts(
         within,
-        chart(lags, within, in_time=False),
-        chart(delays, within, in_time=True),
+        chart([(at, lag) for at, lag, _, _ in hours], within, in_time=False),
+        chart([(at, seconds) for at, _, seconds, _ in hours], within, in_time=True),
         bands(incidents, within),
-        bands(hours, within),
+        bands(statuses, within),
         [],
     )
 
