@@ -15,7 +15,7 @@ from karrot.web.auth import require_reader
 from karrot.web.context import PastUnknown, WebContext, compress, if_readable, web_context
 from karrot.web.pages.banners import service_health
 from karrot.web.pages.charts import TRAIL_LENGTH, charts_of_events, charts_of_history, marks
-from karrot.web.pages.group_list import Order, group_view, list_rows, overview, ranked_groups, seconds_since
+from karrot.web.pages.group_list import Order, group_view, list_rows, overview, ranked_groups, seconds_until
 from karrot.web.pages.page_cache import kept
 from karrot.web.problems import Problem
 
@@ -99,7 +99,7 @@ def show_group() -> str:
         all_listed=state.summary.source is not Source.WEBHOOK or complete is not None,
         listed_at=instant(complete.event.observed_at_ms if complete else None),
         second=second_opinion(known),
-        commit_age=seconds_since(context, state.summary.last_commit_ms),
+        commit_age=seconds_until(context.clock.wall_ms(), state.summary.last_commit_ms),
         incident_since=instant(state.incident.since_ms),
         pictures=charts_of_events(trail, context.clock.wall_ms() / 1000),
         queries=context.queries(*key),
@@ -144,7 +144,13 @@ def _past(context: WebContext, key: GroupKey) -> dict[str, Any]:
 
 
 def _welcome(context: WebContext) -> dict[str, Any]:
-    url, config = _address_and_config(context)
+    """The instructions: the URL that Burrow should post to, from the URL of this page, and the configuration for it."""
+    base = context.external_url or f"{request.scheme}://{request.host}"
+    url = f"{base.rstrip('/')}/burrow"
+    try:
+        config = context.burrow_config(url)
+    except ValueError:  # the Host header is not a valid address
+        url, config = _SOME_ADDRESS, context.burrow_config(_SOME_ADDRESS)
     user = '-u "$KARROT_BURROW_USERNAME:$KARROT_BURROW_PASSWORD" ' if context.credentials().basic else ""
     return {
         "url": url,
@@ -153,16 +159,6 @@ def _welcome(context: WebContext) -> dict[str, Any]:
         "polls_kafka": WATCH in context.duties,
         "health": service_health(context),
     }
-
-
-def _address_and_config(context: WebContext) -> tuple[str, str]:
-    """The URL that Burrow should post to, from the URL of this page, and the Burrow configuration with that URL."""
-    base = context.external_url or f"{request.scheme}://{request.host}"
-    url = f"{base.rstrip('/')}/burrow"
-    try:
-        return url, context.burrow_config(url)
-    except ValueError:  # the Host header is not a valid address
-        return _SOME_ADDRESS, context.burrow_config(_SOME_ADDRESS)
 
 
 def _badness(partition: PartitionLag) -> tuple[bool, int, str, int]:
