@@ -1,4 +1,4 @@
-"""Saves the rings, incidents and rebalance counts for a restart, in a file or in a note of the event log."""
+"""Saves the rings, incidents and rebalance counts for a restart, in a file or in the event log."""
 
 import os
 import zlib
@@ -52,7 +52,7 @@ class Memory:
 
 
 class Keeper(NamedTuple):
-    """Keeps bytes for the next start. Both functions raise ``OSError`` or the errors of the event log."""
+    """Loads and saves bytes for the next start. Both functions raise ``OSError`` or the errors of the event log."""
 
     recall: Callable[[], bytes | None]
     remember: Callable[[bytes], None]
@@ -73,7 +73,7 @@ def file_keeper(path: Path) -> Keeper:
 
 
 def note_keeper(log: ReporterNotes, cluster: str) -> Keeper:
-    """Keeps the bytes in a note of the event log, where the next leader finds them."""
+    """Keeps the bytes as a value in the event log, where the next leader finds them."""
     name = f"rings {cluster}"
     return Keeper(partial(log.recall, WATCH, name), partial(log.remember, WATCH, name))
 
