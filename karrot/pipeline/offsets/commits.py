@@ -66,23 +66,19 @@ def _undone(register: int) -> int:
     return int.from_bytes(register.to_bytes(4, "little"), "big")
 
 
-KEY_TYPES: Final[Mapping[int, str]] = dict(
-    enumerate(
-        (
-            *("offset_commit_v0", "offset_commit", "group_metadata"),
-            *(f"consumer_group_{each}" for each in ("metadata", "partition_metadata", "member_metadata")),
-            *("consumer_group_target_assignment_metadata", "consumer_group_target_assignment_member"),
-            *("consumer_group_current_member_assignment", "share_group_partition_metadata"),
-            *("share_group_member_metadata", "share_group_metadata", "share_group_target_assignment_metadata"),
-            *("share_group_target_assignment_member", "share_group_current_member_assignment"),
-            *("share_group_state_partition_metadata", "consumer_group_regular_expression"),
-            *(f"streams_group_{each}" for each in ("metadata", "partition_metadata", "member_metadata")),
-            *("streams_group_target_assignment_metadata", "streams_group_target_assignment_member"),
-            *("streams_group_current_member_assignment", "streams_group_topology"),
-            "streams_group_target_assignment_resolved_topic_ids",
-        )
-    )
-)
+_TYPES: Final = """
+    offset_commit_v0 offset_commit group_metadata consumer_group_metadata consumer_group_partition_metadata
+    consumer_group_member_metadata consumer_group_target_assignment_metadata
+    consumer_group_target_assignment_member consumer_group_current_member_assignment
+    share_group_partition_metadata share_group_member_metadata share_group_metadata
+    share_group_target_assignment_metadata share_group_target_assignment_member
+    share_group_current_member_assignment share_group_state_partition_metadata consumer_group_regular_expression
+    streams_group_metadata streams_group_partition_metadata streams_group_member_metadata
+    streams_group_target_assignment_metadata streams_group_target_assignment_member
+    streams_group_current_member_assignment streams_group_topology
+    streams_group_target_assignment_resolved_topic_ids
+"""
+KEY_TYPES: Final[Mapping[int, str]] = dict(enumerate(_TYPES.split()))
 """The names of record types in Kafka 4, by the first int16 of the key. Commits of all protocols have type 1."""
 
 _NULL: Final = 0xFFFF
