@@ -7,7 +7,9 @@ from typing import TypeVar
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from karrot.event import DayRange, Incident, Status
+from karrot.event import Status
+from karrot.history.moments import DayRange
+from karrot.history.results import Incident
 from karrot.pipeline.derive.status_intervals import severity, status_named
 from karrot.pipeline.report.finding_types import (
     GROUPS_SHOWN,
