@@ -300,7 +300,7 @@ class PostgresEventLog(SqlEventLog):
             return work(transaction)
 
         try:
-            return self._writer.submit(checked)
+            return self._writer.begin(checked).wait()
         except NotLeadingError:
             self._leader.resign()
             raise

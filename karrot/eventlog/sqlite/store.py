@@ -92,6 +92,9 @@ _log = structlog.get_logger(__name__)
 class SqliteTransaction(Transaction):
     """An open transaction. Create it after BEGIN and call `settle` before COMMIT."""
 
+    _forget_before = _FORGET_BEFORE
+    _forget_least_recent = _FORGET_LEAST_RECENT
+
     def __init__(self, connection: apsw.Connection, log_end_histories: LogEndHistories, *, max_consumers: int) -> None:
         self._connection = connection
         self._events, groups, log_end_bytes = connection.execute("SELECT events, groups, log_end_bytes FROM log").get
@@ -175,11 +178,8 @@ class SqliteTransaction(Transaction):
         self._connection.execute(FORGET)
         return self._connection.changes()
 
-    def _delete_log_ends_before(self, before_ms: int) -> Iterable[tuple[Any, ...]]:
-        return self._connection.execute(_FORGET_BEFORE, (before_ms,))
-
-    def _delete_oldest_log_ends(self) -> Iterable[tuple[Any, ...]]:
-        return self._connection.execute(_FORGET_LEAST_RECENT)
+    def _execute(self, sql: str, *parameters: int) -> Iterable[tuple[Any, ...]]:
+        return self._connection.execute(sql, parameters)
 
     def _hear(self, cluster: str, at_ms: int) -> None:
         self._connection.execute("UPDATE heard SET at_ms = ? WHERE cluster = ?", (at_ms, cluster))
@@ -378,7 +378,7 @@ class SqliteDatabaseLog(SqlEventLog):
         while True:
             with self._file.reading() as connection:
                 is_wanted = wanted(connection)
-            some = self._writer.submit(work) if is_wanted else 0
+            some = self._lead_writes(work) if is_wanted else 0
             if some == 0:
                 return deleted
             deleted += some
