@@ -9,9 +9,8 @@ numbers, because the same code computes them. So readers need not compute the nu
 text, byte for byte; ``null`` if the archive keeps no bodies, which take almost half of its bytes.
 """
 
-from collections.abc import Mapping
 from datetime import timedelta
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -27,12 +26,6 @@ VERSION: Literal[1] = 1
 """The version of the format. It changes when a key is removed or changes its meaning. Keys may be added at the end."""
 
 AgeName = Literal["exact", "extrapolated", "at_least"]
-
-_KIND_NAMES: Mapping[AgeKind, AgeName] = {
-    AgeKind.EXACT: "exact",
-    AgeKind.EXTRAPOLATED: "extrapolated",
-    AgeKind.AT_LEAST: "at_least",
-}
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -147,7 +140,7 @@ def line_of(stored: StoredEvent) -> EventLine:
         max_partition=None if event.max_lag is None else _partition_of(event.max_lag),
         partitions=tuple(map(_partition_of, event.partitions)),
         body=stored.body.decode(),
-        lag_seconds_kind=None if kind is None else _KIND_NAMES[kind],
+        lag_seconds_kind=None if kind is None else cast("AgeName", kind.name.lower()),
         lag_seconds_topic=None if oldest is None else oldest.topic,
         lag_seconds_partition=None if oldest is None else oldest.partition,
     )

@@ -11,8 +11,7 @@ from hypothesis import given
 from jsonschema import Draft202012Validator
 
 from karrot.burrow.payload import parse_webhook, to_wire
-from karrot.burrow.wire import UINT64_MAX
-from karrot.event import AgeKind, LagAge, LagEvent, TopicPartition
+from karrot.event import UINT64_MAX, AgeKind, LagAge, LagEvent, TopicPartition
 from karrot.event_json_line import EventLine, PartitionLine, decode, encode
 from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.group_state import summarize

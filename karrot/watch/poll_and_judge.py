@@ -49,7 +49,7 @@ _log = structlog.get_logger(__name__)
 
 
 class PollOutcome(NamedTuple):
-    """The outcome of one poll: verdicts, deletions, the health of every group, and the number of groups not watched."""
+    """One poll's verdicts and deletions, the health of every group, and the number of groups of other kinds."""
 
     polled_at_ms: int
     seconds: float
@@ -59,7 +59,7 @@ class PollOutcome(NamedTuple):
 
 
 Send = Callable[[PollOutcome, Callable[[], int]], None]
-"""Sends a poll's outcome, and gets its age. An event that cannot be sent is lost: the next poll is newer."""
+"""Sends a poll's outcome, given a function for its age in ms. An event that is not sent is lost: the next is newer."""
 
 
 class IntakeSink:

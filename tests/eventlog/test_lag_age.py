@@ -36,7 +36,7 @@ def verdict(*partitions: tuple[int, int, int], source: Source = Source.KAFKA, at
     """Return a verdict on partitions (number, committed offset, lag)."""
     listed = tuple(
         make_partition(
-            topic="orders", partition=number, start=None, end=OffsetSample(committed, at_ms, None), current_lag=lag
+            topic="orders", partition=number, start=None, end=OffsetSample(committed, at_ms, lag=None), current_lag=lag
         )
         for number, committed, lag in partitions
     )
@@ -172,7 +172,9 @@ def test_a_lag_without_a_commit_has_an_unknown_age() -> None:
 
 def test_the_max_lag_partition_counts_though_it_is_not_listed() -> None:
     event = verdict((0, 5, 0))
-    worst = make_partition(topic="orders", partition=9, start=None, end=OffsetSample(5, WALL_MS, None), current_lag=7)
+    worst = make_partition(
+        topic="orders", partition=9, start=None, end=OffsetSample(5, WALL_MS, lag=None), current_lag=7
+    )
     histories = Histories()
     histories.age(event._replace(max_lag=worst))
     assert set(histories) == {TopicPartition("orders", 0), TopicPartition("orders", 9)}

@@ -58,7 +58,7 @@ class RingArrays(NamedTuple):
 
     def samples(self, row: int) -> list[OffsetSample]:
         return [
-            OffsetSample(offset, timestamp_ms, None if lag == UNKNOWN else lag, seen_ms)
+            OffsetSample(offset, timestamp_ms, observed_at_ms=seen_ms, lag=None if lag == UNKNOWN else lag)
             for offset, timestamp_ms, lag, seen_ms in zip(
                 *(column[row, self.intervals - int(self.filled[row]) :].tolist() for column in self[1:5]), strict=True
             )
@@ -70,7 +70,7 @@ class RingArrays(NamedTuple):
             return None
         slot = self.intervals - 1 if newest else self.intervals - filled
         offset, timestamp_ms, lag, seen_ms = (int(column[row, slot]) for column in self[1:5])
-        return OffsetSample(offset, timestamp_ms, None if lag == UNKNOWN else lag, seen_ms)
+        return OffsetSample(offset, timestamp_ms, observed_at_ms=seen_ms, lag=None if lag == UNKNOWN else lag)
 
 
 def appended(rings: RingArrays, commits: CommitArrays, min_distance: int) -> tuple[RingArrays, Bools]:
