@@ -19,7 +19,7 @@ from karrot.eventlog.group_state import summarize
 from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
 from karrot.known_problems import WATCH
 from karrot.render import runbooks_dir, templates_dir
-from karrot.render.prometheus_rules import RuleValues, alert_rules
+from karrot.render.prometheus_rules import alert_rules
 from karrot.reporters.prometheus import build, render
 from karrot.web.pages.banners import BannerInputs, banners, outage
 from karrot.web.pages.causes import cause
@@ -123,7 +123,7 @@ def _has_data(node: Any, exists: Callable[[str], bool]) -> bool:
 
 
 def rules() -> dict[str, Mapping[str, Any]]:
-    return {rule["alert"]: rule for rule in parse_rules(alert_rules(RuleValues()))}
+    return {rule["alert"]: rule for rule in parse_rules(alert_rules())}
 
 
 def units_of(markdown: str) -> Iterator[str]:

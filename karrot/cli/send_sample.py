@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karrot.cli.auth_headers import credentials, secret
 from karrot.cli.errors import NotDone, valid
-from karrot.cli.options import karrot_option
+from karrot.cli.options import credentials, karrot_option, secret
 from karrot.event import TEST_CLUSTERS, LagEvent, OffsetSample, PartitionLag
 
 if TYPE_CHECKING:

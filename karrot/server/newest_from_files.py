@@ -1,28 +1,36 @@
 """Makes a value again when one of its files changes: the TLS certificate, or tokens that Kubernetes mounts.
 
-Kubernetes replaces the files of a Secret by pointing one link to a new folder. So the look at a file follows links.
+Kubernetes replaces the files of a Secret by pointing one link to a new folder. So `stat` follows links.
 """
 
 import hashlib
 import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Generic, Self, TypeVar
+from typing import Generic, Literal, Self, TypeVar
 
 import structlog
 
 from karrot import telemetry
-from karrot.known_problems import FILE_PROBLEMS, FileProblem
 from karrot.settings.sources import SourceError
 
 T = TypeVar("T")
 
 _LOOK_S = 1.0
 """How often the files are looked at. A look needs some microseconds for each file."""
+
+FileProblem = Literal["certificate_unusable", "secrets_unusable"]
+
+FILE_PROBLEMS: Mapping[FileProblem, str] = {
+    "certificate_unusable": "Make the files in KARROT_TLS_CERT and KARROT_TLS_KEY readable, and put the certificate "
+    "and its own private key without a password into them.",
+    "secrets_unusable": "Make the file that the message names readable, and write the secret into it as UTF-8 text.",
+}
+"""The remedy for each code with which files cannot be used. The code itself is stable."""
 
 _log = structlog.get_logger(__name__)
 
@@ -71,7 +79,7 @@ class NewestFromFiles(Generic[T]):
         seen = self._states()  # before `make`, so that a change in between is found at the next look
         if seen == self._used:
             return
-        files = FILE_PROBLEMS[self._failure].files
+        files = self._failure.removesuffix("_unusable")
         try:
             made = self._make()
         except (OSError, ValueError, SourceError) as error:
@@ -92,7 +100,7 @@ class NewestFromFiles(Generic[T]):
 
 
 def _state(file: Path) -> object:
-    """What changes when the file changes. Changed permissions change only the ctime."""
+    """The values of `stat` that change with the file. Changed permissions change only the ctime."""
     try:
         found = file.stat()
     except OSError as error:
