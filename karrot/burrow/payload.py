@@ -11,7 +11,7 @@ from msgspec.structs import force_setattr
 
 from karrot.burrow import wire
 from karrot.burrow.wire import MalformedPayload, wrong
-from karrot.event import NO_PROBLEM, UINT64_MAX, LagEvent, Source
+from karrot.event import UINT64_MAX, LagEvent, Source
 
 
 class Bound(NamedTuple):
@@ -103,7 +103,6 @@ _SMALL = 4096
 Body = TypeVar("Body")
 
 _WEBHOOK = msgspec.json.Decoder(wire.WebhookJson)
-_OUTLINE = msgspec.json.Decoder(wire.OutlineJson)
 _REST_REPLY = msgspec.json.Decoder(wire.RestReply)
 _STRING = msgspec.json.Decoder(str)
 _ANY_JSON = msgspec.json.Decoder(msgspec.Raw)
@@ -122,13 +121,6 @@ _NO_START = msgspec.Raw(b'"0001-01-01T00:00:00Z"')
 _ABOVE = f"Expected `int` <= {UINT64_MAX}"
 _QUOTED = 100
 """The most characters that an error message quotes from a received text."""
-
-
-class Outline(NamedTuple):
-    """An event without its listed partitions, and the number of these partitions that are worse than OK."""
-
-    event: LagEvent
-    bad_partitions: int
 
 
 def parse_webhook(body: bytes, *, observed_at_ms: int, source: Source = Source.WEBHOOK) -> LagEvent:
@@ -151,28 +143,6 @@ def parse_stored(body: bytes, *, observed_at_ms: int, source: Source) -> LagEven
         incident_start=_incident_start(notification.start),
         extras=tuple(notification.extras.items()) if notification.extras else (),
     )
-
-
-def parse_outline(body: bytes, *, observed_at_ms: int, source: Source) -> Outline:
-    """Parse a stored webhook body without its listed partitions. Raises `MalformedPayload`."""
-    notification = decode(body, _OUTLINE).event
-    verdict = notification.result
-    event = LagEvent(
-        cluster=notification.cluster,
-        consumer=notification.group,
-        status_text=verdict.status,
-        total_lag=verdict.totallag,
-        observed_at_ms=observed_at_ms,
-        source=source,
-        incident_id=notification.id or None,
-        max_lag=verdict.maxlag,
-    )
-    return Outline(event, sum(each.status not in NO_PROBLEM for each in verdict.partitions or ()))
-
-
-def total_lag_of(body: bytes) -> int | None:
-    """The total lag in a stored webhook body. Raises `MalformedPayload`."""
-    return decode(body, _OUTLINE).event.result.totallag
 
 
 def parse_rest(body: bytes, *, observed_at_ms: int) -> LagEvent:

@@ -49,36 +49,6 @@ class WebhookJson(Struct):
     event: NotificationJson = field(name="Event")
 
 
-class OutlinedPartition(Struct):
-    """A listed partition. Only its status is decoded."""
-
-    status: str
-
-
-class OutlinedVerdict(Struct):
-    """`Verdict` with only the statuses of the listed partitions. It is decoded thirty times as fast."""
-
-    status: str
-    totallag: UInt64 | None
-    maxlag: PartitionLag | None = None
-    partitions: list[OutlinedPartition] | None = None
-
-
-class OutlinedNotification(Struct, rename="pascal"):
-    """`NotificationJson` with an `OutlinedVerdict`."""
-
-    cluster: str
-    group: str
-    result: OutlinedVerdict
-    id: str | None = field(default=None, name="ID")
-
-
-class OutlineJson(Struct):
-    """A whole webhook body with an `OutlinedVerdict`."""
-
-    event: OutlinedNotification = field(name="Event")
-
-
 class RestReply(Struct):
     """A whole body of REST v3 ``/status`` and ``/lag``."""
 

@@ -32,6 +32,7 @@ from karrot.eventlog.base import (
     StoredSummary,
 )
 from karrot.eventlog.group_state import Arrival, LiveGroups, summarize
+from karrot.eventlog.transaction import TOUCHED_MS
 from karrot.eventlog.writer import InlineWriter, Job, WriteBuffer, Writer
 from karrot.telemetry import Metric
 
@@ -173,6 +174,9 @@ def _is_own(stored: StoredEvent) -> bool:
 
 
 T = TypeVar("T")
+NEARLY_FULL = 0.9
+"""If a log is too large, it is reduced to this share of its limit."""
+
 READ_BYTES = 8 << 20
 """The bodies of one read have at most this many bytes together, or it is one body."""
 
@@ -401,6 +405,21 @@ class SqlEventLog(EventLog, ABC):
 
     def flush(self) -> None:
         self._writer.begin(lambda _transaction: None).wait()
+
+    def _forget_log_ends(self, before_ms: int) -> None:
+        """Delete the log-end histories beyond the limits of age and size, some hundred in each transaction."""
+        while self._lead_writes(lambda transaction: transaction.forget_log_ends_before(before_ms - TOUCHED_MS)):
+            pass
+        enough = self._limits.most_log_end_bytes
+        while self._log_end_bytes() > enough:
+            # New histories never make it too large, so histories in use are not dropped again and again.
+            enough = int(self._limits.most_log_end_bytes * NEARLY_FULL)
+            if not self._lead_writes(lambda transaction: transaction.forget_oldest_log_ends()):
+                break
+
+    def _log_end_bytes(self) -> int:
+        with self._reading() as connection:
+            return int(connection.execute("SELECT log_end_bytes FROM log").fetchone()[0])
 
     def _source(self) -> object:
         return self.log_id

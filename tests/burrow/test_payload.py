@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from karrot.burrow.payload import (
     MAX_DEPTH,
-    Outline,
-    parse_outline,
     parse_rest,
     parse_stored,
     parse_webhook,
@@ -691,11 +689,3 @@ def test_any_value_in_any_place_is_read_or_refused(body: Any, value: Any, data: 
         holder = holder[key]
     holder[key] = value
     reads_or_refuses(json.dumps(body).encode())
-
-
-@pytest.mark.parametrize("name", ACCEPTED)
-def test_an_outline_is_the_event_without_its_listed_partitions(name: str) -> None:
-    event = parse_stored(recorded_body(name), observed_at_ms=NOW, source=Source.REST)
-    bad = sum(partition.status_text != "OK" for partition in event.partitions)
-    whole = event._replace(partitions=(), incident_start=None, complete=None, partition_count=None, extras=())
-    assert parse_outline(recorded_body(name), observed_at_ms=NOW, source=Source.REST) == Outline(whole, bad)
