@@ -1,7 +1,6 @@
 """Burrow's own test tables, through the rings and verdicts of ``evaluate``."""
 
 import json
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from karrot.burrow.notifier import NotifierSettings
 from karrot.event import LagEvent, LogEnd, OffsetSample, Status, TopicPartition
 from karrot.pipeline.evaluate.bucket_records import NewCommits, NewRecords, take
 from karrot.pipeline.evaluate.bucket_state import BucketState, EvaluateRules
-from karrot.pipeline.evaluate.bucket_verdicts import VerdictMoment, evaluated
+from karrot.pipeline.evaluate.bucket_verdicts import BucketTask
 from karrot.pipeline.evaluate.recent_log_ends import RecentLogEnds
 from karrot.pipeline.evaluate.ring_arrays import RingArrays, appended, windows_of
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
@@ -91,15 +90,13 @@ def test_a_group_gets_burrows_verdict(case: dict[str, Any]) -> None:
     if "then" in case:
         history.add(look_of([], ()))
         state = take(state, NewRecords(new.taken(np.zeros(0, np.int64)), {}, {}), history.as_arrays(), asked)
-    _, told = evaluated(
-        state, history.as_arrays(), asked, VerdictMoment(case["cluster"], now_ms, lambda _group: uuid.UUID(int=1))
-    )
+    _, told = BucketTask(asked, case["cluster"], now_ms, "batch").judge(state, history.as_arrays())
 
     expected = case["expected"]
     if expected["status"] == "NOTFOUND":
         assert told == []
         return
-    [(event, _)] = told
+    [event] = told
     said = _said(event)
     assert {name: said[name] for name in expected} == expected
 
