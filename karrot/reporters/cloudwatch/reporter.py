@@ -6,6 +6,7 @@ with what is newest then.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
 from itertools import islice
 from random import Random
 from typing import NamedTuple
@@ -29,7 +30,7 @@ from karrot.reporters.base import (
     Sent,
     Unreported,
 )
-from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, MetricKey, why_refused
+from karrot.reporters.cloudwatch.datum_limits_and_batches import REASONS, Datum, MetricKey, why_refused
 from karrot.reporters.cloudwatch.group_data import data_of, heartbeat
 from karrot.reporters.cloudwatch.membership import OUTSIDE_BOUND, Membership
 from karrot.reporters.cloudwatch.sender import Refusal, Sender, SendOutcome
@@ -47,6 +48,7 @@ _SAME_BEAT_MS = 100
 """Two times of one webhook can differ a little, because they are computed from the wall clock."""
 
 _SLOWLY_S = 30.0
+"""The wait for a new attempt after a fault that a person must mend."""
 _SLOW = (FaultKind.CREDENTIALS, FaultKind.PERMISSION, FaultKind.REGION)
 
 _log = structlog.get_logger(__name__)
@@ -73,10 +75,7 @@ class CloudWatchReporter:
 
     def __init__(self, options: Options, sender: Sender, context: Context, random: Random) -> None:
         self.every_s = float(options.interval_s)
-        self._options = options
-        self._sender = sender
-        self._context = context
-        self._random = random
+        self._options, self._sender, self._context, self._random = options, sender, context, random
         self._log_id = ""
         self._beats: dict[str, int] = {}
         self._settled: dict[MetricKey, int] = {}
@@ -85,7 +84,11 @@ class CloudWatchReporter:
         self._fault: Fault | None = None
         self._refused: dict[str, RefusedDatum] = {}
         self._sent: tuple[Sent, ...] = ()
-        self._membership: Membership | None = None
+
+    @cached_property
+    def _groups(self) -> Membership:
+        """The groups inside the limit. At first, they are the groups that the previous leader saved in the log."""
+        return Membership(self._options, self._context.recall(_INSIDE))
 
     def report(self, events: Unreported) -> None:
         after = events.cursor
@@ -109,13 +112,16 @@ class CloudWatchReporter:
         new = [each.datum for key, each in news.data.items() if self._settled.get(key) != each.datum.timestamp_ms]
         checked = [(datum, why_refused(datum, now_ms)) for datum in new]
         outcome = self._sender.send([datum for datum, why in checked if why is None])
-        outcome.refused += [Refusal(datum, why.value, why.sentence) for datum, why in checked if why is not None]
-        for refusal in outcome.refused:
-            self._refuse(refusal, now_ms)
-        self._settled |= {each.key: each.timestamp_ms for each in outcome.delivered}
-        self._settled |= {each.datum.key: each.datum.timestamp_ms for each in outcome.refused}
+        outcome.refused += [Refusal(datum, why, REASONS[why]) for datum, why in checked if why is not None]
+        for datum, reason, text in outcome.refused:
+            self._add(telemetry.REPORTER_DROPPED, 1, reason=reason)
+            self._refused.pop(_what(datum), None)  # each send may refuse the same metric
+            self._refused[_what(datum)] = RefusedDatum(_what(datum), reason, text, now_ms)
+        self._refused = dict(list(self._refused.items())[-_SHOWN:])
+        settled = (*outcome.delivered, *(each.datum for each in outcome.refused))
+        self._settled |= {each.key: each.timestamp_ms for each in settled}
         self._add(telemetry.REPORTER_CLOUDWATCH_DATA, len(outcome.delivered), outcome="sent")
-        self._note(outcome, kept=len(new) - len(outcome.delivered) - len(outcome.refused))
+        self._note(outcome, kept=len(new) - len(settled))
         self._fault = outcome.fault or (self._fault if fails_until_a_call and not outcome.calls else None)
         if self._fault is not None:
             self._failures += 1
@@ -129,11 +135,11 @@ class CloudWatchReporter:
     def _news(self, changes: Iterable[Changed], after: Cursor, heard: Mapping[str, int]) -> _News:
         context, options = self._context, self._options
         now_ms, log_ms, cut_off = context.clock.wall_ms(), context.log_time_ms(), context.cut_off()
-        news = _News({}, {}, Counter())
+        groups, dropped = dict[MetricKey, _Newest](), Counter[str]()
         beats = {cluster: log_ms - (now_ms - at_ms) for cluster, at_ms in heard.items() if cluster not in cut_off}
-        for key, state in ((change.key, change.state) for change in changes):
+        for _, key, state in changes:
             if state is None:
-                self._inside().leaves(key)
+                self._groups.leaves(key)
                 continue
             seq, at_ms = _kafka_verdict(state)
             if seq > after.seq:
@@ -142,23 +148,21 @@ class CloudWatchReporter:
             if verdict.seq > after.seq:
                 try:
                     is_cut_off = key.cluster in cut_off and verdict.summary.source is not Source.KAFKA
-                    self._take(verdict, news, log_ms, is_cut_off=is_cut_off)
+                    self._take(verdict, groups, dropped, log_ms, is_cut_off=is_cut_off)
                 except Exception:  # noqa: BLE001 - one unexpected group must not stop all others
                     _log.exception("a group could not be processed", code="event_not_processed", seq=state.seq)
-                    news.dropped["unexpected"] += 1
-        groups = dict(news.data)
-        news.data.clear()  # the report shows the first data: the heartbeats, and then the groups
+                    dropped["unexpected"] += 1
+        data, sent = dict[MetricKey, _Newest](), dict[str, int]()
         for cluster, at_ms in beats.items() if Layout.DIMENSIONS in options.layouts else ():
             if at_ms < max(log_ms - 1000 * options.ttl_s, self._beats.get(cluster, -_SAME_BEAT_MS) + _SAME_BEAT_MS):
                 continue
-            if cluster not in self._beats and len(self._beats) + len(news.heard) >= _MOST_CLUSTERS:
-                news.dropped["over_cap"] += 1  # clients can invent names
+            if cluster not in self._beats and len(self._beats | sent) >= _MOST_CLUSTERS:
+                dropped["over_cap"] += 1  # clients can invent names
                 continue
-            news.heard[cluster] = at_ms
+            sent[cluster] = at_ms
             beat = heartbeat(cluster, now_ms - (log_ms - at_ms), options)
-            news.data[beat.key] = _Newest(beat, cluster, at_ms)
-        news.data.update(groups)
-        return news
+            data[beat.key] = _Newest(beat, cluster, at_ms)
+        return _News(data | groups, sent, dropped)  # the report shows the first data
 
     def _verdict(self, state: GroupState, cut_off: Collection[str]) -> GroupState:
         """The verdict that counts. Of a Burrow that is cut off from Kafka, the second opinion of `watch` does."""
@@ -171,25 +175,33 @@ class CloudWatchReporter:
         summary = summarize(stored.event, stored.received_at_ms, stored.age)
         return GroupState(state.key, second.seq, second.log_time_ms, summary, state.incident)
 
-    def _take(self, state: GroupState, news: _News, log_ms: int, *, is_cut_off: bool) -> None:
+    def _take(
+        self,
+        state: GroupState,
+        data: dict[MetricKey, _Newest],
+        dropped: Counter[str],
+        log_ms: int,
+        *,
+        is_cut_off: bool,
+    ) -> None:
         if state.is_test or state.is_of_burrow or not self._options.wants(state.key.consumer):
             return
         group = data_of(state, self._options)
-        news.dropped.update(group.held)
+        dropped.update(group.held)
         if is_cut_off:
-            news.dropped["unknown"] += len(group.data)
+            dropped["unknown"] += len(group.data)
         elif state.log_time_ms < log_ms - 1000 * self._options.ttl_s:
-            news.dropped["expired"] += len(group.data)
-        elif group.data and not self._inside().admits(state.key, state.log_time_ms):
-            news.dropped["over_cap"] += 1
+            dropped["expired"] += len(group.data)
+        elif group.data and not self._groups.admits(state.key, state.log_time_ms):
+            dropped["over_cap"] += 1
         elif group.data:
             self._add(telemetry.REPORTER_CLOUDWATCH_DATA, group.cut, outcome="name_cut")
             for datum in group.data:
-                there = news.data.get(datum.key)
+                there = data.get(datum.key)
                 if there is not None and there.cluster != state.key.cluster:
-                    news.dropped["name_collision"] += 1
+                    dropped["name_collision"] += 1
                 if there is None or there.log_time_ms <= state.log_time_ms:
-                    news.data[datum.key] = _Newest(datum, state.key.cluster, state.log_time_ms)
+                    data[datum.key] = _Newest(datum, state.key.cluster, state.log_time_ms)
 
     def _wait_s(self, kind: FaultKind) -> float:
         """Seconds to the next attempt. A random part prevents many publishers from repeating at the same time."""
@@ -198,31 +210,12 @@ class CloudWatchReporter:
         backoff = Backoff(0.5, 60.0) if kind is FaultKind.THROTTLED else Backoff(1.0, min(60.0, self.every_s))
         return backoff.spread_seconds(self._failures, self._random)
 
-    def _refuse(self, refusal: Refusal, now_ms: int) -> None:
-        """Count and show a refusal. It replaces an older one of the same metric, which each send may refuse."""
-        self._add(telemetry.REPORTER_DROPPED, 1, reason=refusal.reason)
-        what = _what(refusal.datum)
-        self._refused.pop(what, None)
-        self._refused[what] = RefusedDatum(what, refusal.reason, refusal.text, now_ms)
-        if len(self._refused) > _SHOWN:
-            del self._refused[next(iter(self._refused))]
-
     def _add(self, metric: Metric, many: int, **labels: str) -> None:
         if many:
             self._context.count(metric, many, reporter=self._context.name, **labels)
 
-    def _inside(self) -> Membership:
-        """The groups inside the limit. At first, they are the groups that the previous leader saved in the log."""
-        if self._membership is None:
-            try:
-                self._membership = Membership.restore(self._context.recall(_INSIDE), self._options)
-            except ValueError as error:
-                _log.error("the groups with metrics are chosen again", code="groups_chosen_again", reason=str(error))
-                self._membership = Membership(self._options)
-        return self._membership
-
     def _note(self, outcome: SendOutcome, kept: int) -> None:
-        inside, context = self._inside(), self._context
+        inside, context = self._groups, self._context
         # A log that replaced another log has no notes yet.
         if inside.changed or (inside.inside and context.recall(_INSIDE) is None):
             context.remember(_INSIDE, inside.dump())

@@ -12,9 +12,9 @@ from karrot.reporters.cloudwatch.datum_limits_and_batches import (
     MAX_DATA,
     MAX_DIMENSION_VALUE,
     MAX_METRIC_NAME,
+    REASONS,
     Datum,
     MetricKey,
-    Reason,
     batches,
     envelope,
     why_refused,
@@ -118,11 +118,11 @@ def test_a_datum_that_cloudwatch_accepts_is_not_refused(overrides: dict[str, Any
     )
 )
 def test_any_datum_is_accepted_or_has_one_reason(datum: Datum) -> None:
-    assert why_refused(datum, NOW_MS) in {None, *Reason}
+    assert why_refused(datum, NOW_MS) in {None, *REASONS}
 
 
 def test_the_reasons_are_stable() -> None:
-    assert list(Reason) == ["value", "too_old", "too_new"]
+    assert list(REASONS) == ["value", "too_old", "too_new"]
 
 
 def test_the_limits_match_the_service_model() -> None:

@@ -376,6 +376,15 @@ def test_forged_clusters_do_not_raise_the_bill(rig: CloudWatchRig) -> None:
     assert rig.dropped() == {"over_cap": 50}
 
 
+def test_a_sixty_first_cluster_has_a_heartbeat_in_a_send_with_all_others(rig: CloudWatchRig) -> None:
+    for clusters in (60, 61):
+        for number in range(clusters):
+            rig.tell(cluster=f"c{number}")
+        rig.run(30)
+    assert len(rig.fake.points("Karrot", "Heartbeat", {"Cluster": "c60"})) == 1
+    assert rig.dropped() == {}
+
+
 def test_the_groups_inside_the_cap_stay_inside_across_a_restart(fake: ScriptedCloudWatch, clock: ManualClock) -> None:
     rig = CloudWatchRig(fake, clock, {"max_groups": "2"})
     for consumer in ("a", "b", "c"):
