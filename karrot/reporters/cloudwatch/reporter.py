@@ -7,7 +7,7 @@ with what is newest then.
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
-from itertools import islice
+from itertools import islice, starmap
 from random import Random
 from typing import NamedTuple
 
@@ -135,7 +135,7 @@ class CloudWatchReporter:
     def _news(self, changes: Iterable[Changed], after: Cursor, heard: Mapping[str, int]) -> _News:
         context, options = self._context, self._options
         now_ms, log_ms, cut_off = context.clock.wall_ms(), context.log_time_ms(), context.cut_off()
-        groups, dropped = dict[MetricKey, _Newest](), Counter[str]()
+        news = _News({}, {}, Counter())
         beats = {cluster: log_ms - (now_ms - at_ms) for cluster, at_ms in heard.items() if cluster not in cut_off}
         for _, key, state in changes:
             if state is None:
@@ -148,21 +148,21 @@ class CloudWatchReporter:
             if verdict.seq > after.seq:
                 try:
                     is_cut_off = key.cluster in cut_off and verdict.summary.source is not Source.KAFKA
-                    self._take(verdict, groups, dropped, log_ms, is_cut_off=is_cut_off)
+                    self._take(verdict, news, log_ms, is_cut_off=is_cut_off)
                 except Exception:  # noqa: BLE001 - one unexpected group must not stop all others
                     _log.exception("a group could not be processed", code="event_not_processed", seq=state.seq)
-                    dropped["unexpected"] += 1
-        data, sent = dict[MetricKey, _Newest](), dict[str, int]()
+                    news.dropped["unexpected"] += 1
+        beating: dict[MetricKey, _Newest] = {}
         for cluster, at_ms in beats.items() if Layout.DIMENSIONS in options.layouts else ():
             if at_ms < max(log_ms - 1000 * options.ttl_s, self._beats.get(cluster, -_SAME_BEAT_MS) + _SAME_BEAT_MS):
                 continue
-            if cluster not in self._beats and len(self._beats | sent) >= _MOST_CLUSTERS:
-                dropped["over_cap"] += 1  # clients can invent names
+            if cluster not in self._beats and len(self._beats | news.heard) >= _MOST_CLUSTERS:
+                news.dropped["over_cap"] += 1  # clients can invent names
                 continue
-            sent[cluster] = at_ms
+            news.heard[cluster] = at_ms
             beat = heartbeat(cluster, now_ms - (log_ms - at_ms), options)
-            data[beat.key] = _Newest(beat, cluster, at_ms)
-        return _News(data | groups, sent, dropped)  # the report shows the first data
+            beating[beat.key] = _Newest(beat, cluster, at_ms)
+        return news._replace(data=beating | news.data)  # the report shows the first data
 
     def _verdict(self, state: GroupState, cut_off: Collection[str]) -> GroupState:
         """The verdict that counts. Of a Burrow that is cut off from Kafka, the second opinion of `watch` does."""
@@ -175,33 +175,25 @@ class CloudWatchReporter:
         summary = summarize(stored.event, stored.received_at_ms, stored.age)
         return GroupState(state.key, second.seq, second.log_time_ms, summary, state.incident)
 
-    def _take(
-        self,
-        state: GroupState,
-        data: dict[MetricKey, _Newest],
-        dropped: Counter[str],
-        log_ms: int,
-        *,
-        is_cut_off: bool,
-    ) -> None:
+    def _take(self, state: GroupState, news: _News, log_ms: int, *, is_cut_off: bool) -> None:
         if state.is_test or state.is_of_burrow or not self._options.wants(state.key.consumer):
             return
         group = data_of(state, self._options)
-        dropped.update(group.held)
+        news.dropped.update(group.held)
         if is_cut_off:
-            dropped["unknown"] += len(group.data)
+            news.dropped["unknown"] += len(group.data)
         elif state.log_time_ms < log_ms - 1000 * self._options.ttl_s:
-            dropped["expired"] += len(group.data)
+            news.dropped["expired"] += len(group.data)
         elif group.data and not self._groups.admits(state.key, state.log_time_ms):
-            dropped["over_cap"] += 1
+            news.dropped["over_cap"] += 1
         elif group.data:
             self._add(telemetry.REPORTER_CLOUDWATCH_DATA, group.cut, outcome="name_cut")
             for datum in group.data:
-                there = data.get(datum.key)
+                there = news.data.get(datum.key)
                 if there is not None and there.cluster != state.key.cluster:
-                    dropped["name_collision"] += 1
+                    news.dropped["name_collision"] += 1
                 if there is None or there.log_time_ms <= state.log_time_ms:
-                    data[datum.key] = _Newest(datum, state.key.cluster, state.log_time_ms)
+                    news.data[datum.key] = _Newest(datum, state.key.cluster, state.log_time_ms)
 
     def _wait_s(self, kind: FaultKind) -> float:
         """Seconds to the next attempt. A random part prevents many publishers from repeating at the same time."""
@@ -231,13 +223,8 @@ class CloudWatchReporter:
             "groups with metrics": f"{inside.inside:,} of at most {self._options.max_groups:,}",
             "groups left out": outside,
         }
-        report = Report(
-            at_ms=context.clock.wall_ms(),
-            sent_count=len(outcome.delivered),
-            facts=tuple(Fact(name, text) for name, text in facts.items()),
-            sent=self._sent,
-            refused=tuple(reversed(self._refused.values())),
-        )
+        shown, refused = tuple(starmap(Fact, facts.items())), tuple(reversed(self._refused.values()))
+        report = Report(context.clock.wall_ms(), len(outcome.delivered), shown, self._sent, refused)
         context.remember(REPORT_NOTE, msgspec.json.encode(report))
 
 
