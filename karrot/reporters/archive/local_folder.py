@@ -12,11 +12,8 @@ from karrot.reporters.archive.segment_store import SegmentName, StoredSegment, S
 _LOCK = ".lock"
 _UNFINISHED = ".part"
 _REASONS = {
-    errno.ENOSPC: "full",
-    errno.EDQUOT: "full",
-    errno.EACCES: "permission",
-    errno.EPERM: "permission",
-    errno.EROFS: "permission",
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "full"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "permission"),
 }
 
 

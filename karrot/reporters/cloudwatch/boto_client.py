@@ -70,9 +70,9 @@ def open_client(options: Options, environ: Mapping[str, str]) -> "CloudWatchClie
 def find_region(options: Options, environ: Mapping[str, str], profile_region: str | None) -> str | None:
     """The first Region of these: ``AWS_REGION``, ``AWS_DEFAULT_REGION``, the default, the ECS task's, the profile's.
 
-    ``options.default_region`` is the Region of the first Karrot. Sites with the first Karrot's defaults have their
-    metrics there, wherever the task runs. ``profile_region`` is the Region that boto3 finds without ``AWS_REGION``,
-    which it does not read. The result is ``None`` if no source has a Region.
+    Sites with the first Karrot's defaults have their metrics in the default one, wherever the task runs.
+    ``profile_region`` is the Region that boto3 finds without ``AWS_REGION``, which it does not read. The result is
+    ``None`` if no source has a Region.
     """
     known = environ.get("AWS_REGION", "").strip() or environ.get("AWS_DEFAULT_REGION", "").strip()
     return known or options.default_region or _region_of_task(environ.get(_METADATA, "")) or profile_region or None

@@ -121,11 +121,8 @@ class Datum:
 
     def wire(self) -> "MetricDatumTypeDef":
         """The datum as boto3 takes it, with a time zone. Raises `OverflowError` beyond the year 9999."""
-        wire: MetricDatumTypeDef = {
-            "MetricName": self.metric,
-            "Value": self.value,
-            "Timestamp": EPOCH + timedelta(milliseconds=self.timestamp_ms),
-        }
+        at = EPOCH + timedelta(milliseconds=self.timestamp_ms)
+        wire: MetricDatumTypeDef = {"MetricName": self.metric, "Value": self.value, "Timestamp": at}
         if self.dimensions:
             wire["Dimensions"] = [{"Name": name, "Value": value} for name, value in self.dimensions]
         if self.unit is not None:

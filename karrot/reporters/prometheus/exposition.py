@@ -131,7 +131,8 @@ class LogCollector:
         yield by_label(telemetry.REPORTER_BACKLOG_AGE, {name: each.age_s for name, each in backlogs.items()})
 
         # The groups are in memory: they are shown even if the log cannot be read for these.
-        for parts in (self._partitions(rows), self._watched(), self._replicas(), self._housekeeping()):
+        watched = watched_families(log, options.excludes) if options.watch else ()
+        for parts in (self._partitions(rows), watched, self._replicas(), self._housekeeping()):
             try:
                 yield from list(parts)
             except LogUnavailableError:
@@ -163,10 +164,6 @@ class LogCollector:
             if left_out:
                 self._count(telemetry.SERIES_DROPPED, left_out)
             yield from families
-
-    def _watched(self) -> Iterator[Family]:
-        if self._options.watch:
-            yield from watched_families(self._log, self._options.excludes)
 
     def _replicas(self) -> Iterator[Family]:
         """Which replica leads, and the standbys of the server. Without samples if only one machine can use the log."""
