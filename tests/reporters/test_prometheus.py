@@ -54,11 +54,6 @@ def clock() -> ManualClock:
     return ManualClock(wall=1_746_950_405_000)
 
 
-@pytest.fixture
-def log(clock: ManualClock) -> MemoryEventLog:
-    return MemoryEventLog(clock)
-
-
 def collector(log: EventLog, **settings: str) -> LogCollector:
     return build(make_context("prometheus", settings, log=log)).collector(log)
 

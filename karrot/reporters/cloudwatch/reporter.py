@@ -48,7 +48,6 @@ _SAME_BEAT_MS = 100
 """Two times of one webhook can differ a little, because they are computed from the wall clock."""
 
 _SLOWLY_S = 30.0
-"""The wait for a new attempt after a fault that a person must mend."""
 _SLOW = (FaultKind.CREDENTIALS, FaultKind.PERMISSION, FaultKind.REGION)
 
 _log = structlog.get_logger(__name__)

@@ -124,9 +124,8 @@ def row_of(state: GroupState) -> ExportedGroup:
     is_abandoned = state.summary.status_text == ABANDONED
     values = (of(state) if not is_abandoned or metric in _OF_ABANDONED else None for metric, _, of in _COLUMNS)
     texts = tuple(None if value is None else f"{value}" for value in values)
-    return ExportedGroup(
-        cluster, consumer, f'cluster="{escaped(cluster)}",consumer="{escaped(consumer)}"', state, texts
-    )
+    labels = f'cluster="{escaped(cluster)}",consumer="{escaped(consumer)}"'
+    return ExportedGroup(cluster, consumer, labels, state, texts)
 
 
 def group_families(rows: Sequence[ExportedGroup]) -> Iterator[Family]:

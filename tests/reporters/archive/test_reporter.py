@@ -30,16 +30,6 @@ HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def log(clock: ManualClock) -> MemoryEventLog:
-    return MemoryEventLog(clock)
-
-
-@pytest.fixture
 def archive(tmp_path: Path) -> Path:
     return tmp_path / "archive"
 

@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
-from botocore.exceptions import ClientError
 
 from karrot.aws.errors import Fault, FaultKind
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum
@@ -173,36 +172,6 @@ def test_an_outage_refuses_nothing_however_long_it_lasts(sender: Sender, fake: F
     assert [counts(whole(sender.send(data), data)) for _ in range(10)] == [(0, 0, 1), *[(0, 0, 5)] * 9]
     fake.clear()
     assert counts(sender.send(data)) == (20, 0, 1)
-
-
-class ShakyClient:
-    """Answers 503 to each call with one of the bad values, and takes the data of all other calls."""
-
-    def __init__(self, *bad: float) -> None:
-        self._bad = set(bad)
-
-    def put_metric_data(self, **request: Any) -> Any:
-        answer: Any = {"ResponseMetadata": {"HTTPStatusCode": 503}}
-        if self._bad & {each["Value"] for each in request["MetricData"]}:
-            raise ClientError(answer, "PutMetricData")
-        return {"ResponseMetadata": {"HTTPStatusCode": 200}}
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-@pytest.mark.parametrize("bad", [{0}, {1999}, {700}, {1000, 1001}], ids=str)
-def test_a_datum_that_cloudwatch_always_answers_with_503_holds_up_no_other(bad: set[int]) -> None:
-    client = ShakyClient(*bad)
-    sender = Sender(lambda: client, "Karrot", count=lambda **_: None, pause=lambda _: None, monotonic=float)
-    data = lag_data(2000)
-    for _ in range(3):
-        outcome = whole(sender.send(data), data)
-        assert kind(outcome) is FaultKind.UNAVAILABLE
-        data = [datum for datum in data if datum not in outcome.delivered]
-        assert outcome.refused == []
-        assert outcome.calls <= 30
-    assert {datum.value for datum in data} == bad
 
 
 # --- faults ---
