@@ -17,7 +17,7 @@ from typing import NamedTuple
 from karrot import telemetry
 from karrot.event import ABANDONED, AgeKind, PartitionLag, Status
 from karrot.eventlog import watched_groups
-from karrot.eventlog.base import Groups, GroupState, ReporterNotes
+from karrot.eventlog.base import EventLog, GroupState
 from karrot.eventlog.group_state import BAD_STATUSES
 from karrot.eventlog.watched_groups import STATES, GroupHealth
 from karrot.telemetry import Metric
@@ -227,7 +227,7 @@ def second_opinions(rows: Sequence[ExportedGroup], now_ms: int) -> Family:
     return family(telemetry.CONSUMER_SECOND_OPINION, ((each, 1) for each in labels))
 
 
-def watched_families(log: ReporterNotes, excludes: Callable[[str], bool]) -> Iterator[Family]:
+def watched_families(log: EventLog, excludes: Callable[[str], bool]) -> Iterator[Family]:
     """The families from the last poll of `watch`: its groups, if the poll is not too old, its time and duration."""
     poll = watched_groups.read(log)
     cluster = () if poll is None else (label_value(poll.cluster),)
@@ -254,7 +254,7 @@ Place = tuple[str, str, str, str]
 
 
 def partition_families(
-    log: Groups, rows: Sequence[ExportedGroup], *, by_topic: bool, by_partition: bool
+    log: EventLog, rows: Sequence[ExportedGroup], *, by_topic: bool, by_partition: bool
 ) -> tuple[list[Family], int]:
     """The families by topic and by partition, and the number of groups that did not fit into `MOST_PARTITIONS`.
 
