@@ -85,7 +85,7 @@ class Layout(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CloudWatch:
-    """The settings of the ``cloudwatch`` reporter. ``default_region`` is the Region if the environment sets none."""
+    """The settings of the ``cloudwatch`` reporter."""
 
     namespace: str = option("Karrot", types.namespace, "The namespace of the metrics in CloudWatch.")
     interval_s: int = option(
@@ -127,7 +127,9 @@ class CloudWatch:
     iam_role: str | None = optional(
         types.role, "The ARN of the IAM role that Karrot assumes before it sends to CloudWatch.", name="IAM_ROLE"
     )
-    default_region: str | None = None
+    default_region: str | None = optional(
+        types.text, "The AWS Region of CloudWatch if neither AWS_REGION nor AWS_DEFAULT_REGION is set."
+    )
 
     @property
     def ttl_s(self) -> int:
