@@ -2,8 +2,9 @@
 
 from importlib.metadata import version
 
-from karrot.distribution_conflict import NAME
+__all__ = ["NAME", "__version__"]
 
-__all__ = ["__version__"]
+NAME = "karrot-burrow"
+"""The name of the distribution. On the package index, ``karrot`` is another project."""
 
 __version__ = version(NAME)
