@@ -212,8 +212,8 @@ def test_a_group_that_two_lists_a_minute_apart_lack_is_deleted_and_its_incident_
     assert GroupKey("prod-eu", "gone") in known(log)
     once(resync, clock, after_s=1)
     assert GroupKey("prod-eu", "gone") not in known(log)
-    (newest, _) = log.recent(GroupKey("prod-eu", "gone"))
-    assert (newest.event.kind, newest.event.source) == (Kind.DELETED, Source.REST)
+    (newest, _) = log.recent([GroupKey("prod-eu", "gone")])[0]
+    assert (newest.summary.kind, newest.summary.source) == (Kind.DELETED, Source.REST)
     assert counted(log, "karrot_resync_groups_total")["deleted"] == 1
 
 

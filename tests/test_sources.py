@@ -156,7 +156,7 @@ def events_of(source: str) -> Iterator[LagEvent]:
         offset = (
             {"current_lag": None, "log_end": 90, "log_start": 2} if status in ("BEYOND_END", "NEVER_COMMITTED") else {}
         )
-        end = None if status == "NEVER_COMMITTED" else OffsetSample(9_000, 1_746_950_399_000, None if offset else 9)
+        end = None if status == "NEVER_COMMITTED" else OffsetSample(9_000, 1_746_950_399_000, lag=None if offset else 9)
         one = make_partition(status_text=status, end=end, **offset)
         yield make_event(
             consumer=f"orders-{status}",

@@ -95,7 +95,7 @@ def _partition(number: int, status: str, now_ms: int) -> PartitionLag:
 
 
 def _commit(at_ms: int, *, offset: int, lag: int) -> OffsetSample:
-    return OffsetSample(offset, at_ms, lag, at_ms // 1000 * 1000)
+    return OffsetSample(offset, at_ms, observed_at_ms=at_ms // 1000 * 1000, lag=lag)
 
 
 @click.command("forget-cluster", short_help="Forget a cluster that is gone.")

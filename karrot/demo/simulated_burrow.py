@@ -132,7 +132,7 @@ class _Partition(NamedTuple):
     def _sample(self, commit: _Commit) -> OffsetSample:
         offset = self.offset(commit.badly if self.is_afflicted else commit.well)
         lag = max(0, self.offset(commit.log_end) - offset)
-        return OffsetSample(offset, commit.at_ms, lag, commit.at_ms // 1000 * 1000)
+        return OffsetSample(offset, commit.at_ms, observed_at_ms=commit.at_ms // 1000 * 1000, lag=lag)
 
 
 class SimulatedGroup:
