@@ -2,9 +2,6 @@
 
 from importlib.metadata import version
 
-__all__ = ["NAME", "__version__"]
+__all__ = ["__version__"]
 
-NAME = "karrot-burrow"
-"""The name of the distribution. On the package index, ``karrot`` is another project."""
-
-__version__ = version(NAME)
+__version__ = version("karrot-burrow")

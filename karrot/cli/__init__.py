@@ -16,10 +16,15 @@ from typing import Any
 
 import click
 
-from karrot import NAME
 from karrot.cli.errors import Interrupted, NotDone, Refused
 
 __all__ = ["main"]
+
+NAME = "karrot-burrow"
+"""The name of the distribution. On the package index, ``karrot`` is another project.
+
+It is not in ``karrot/__init__.py``, because that project can replace this file.
+"""
 
 _STANDARD_ERROR = 2
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from karrot import NAME
 from karrot.burrow.payload import parse_webhook
+from karrot.cli import NAME
 from support.burrow.recorded_bodies import recorded_body
 from support.service.karrot_service import Service
 from support.waiting import wait_for
