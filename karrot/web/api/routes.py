@@ -1,4 +1,4 @@
-"""Serves the routes ``/api/v1/*`` and ``/openapi.json``."""
+"""Serves the routes ``/api/v1/*``, ``/openapi.json``, and the first Karrot's ``/config`` with the same JSON."""
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -8,11 +8,12 @@ from itertools import islice
 from typing import NamedTuple
 
 import msgspec
-from flask import Blueprint, Response, request
+from flask import Blueprint, Response, jsonify, request
 
 from karrot.api.bodies import EventLogStatus, GroupDetail, GroupPage, Heartbeat, Readiness, Rejects, Reporters
 from karrot.event import GroupKey, Kind
 from karrot.eventlog.base import EventLog, GroupState
+from karrot.render import templates_dir
 from karrot.text import count, duration, visible
 from karrot.web.api.json_bodies import event_log_status, group_detail, group_shape, progress, reject_shape
 from karrot.web.auth import require_reader
@@ -76,7 +77,7 @@ def show_group() -> Response:
         raise no_live_group(log, key)
     limit = _asked_limit(_EVENTS_LIMIT)
     listed = if_readable(lambda: log.listed(state), None)
-    return _json(group_detail(state, listed, if_readable(lambda: log.recent(key, limit), None)))
+    return _json(group_detail(state, listed, if_readable(lambda: log.recent([key], limit)[0], None)))
 
 
 @routes.get("/api/v1/reporters")
@@ -101,7 +102,7 @@ def list_rejects() -> Response:
 @routes.get("/openapi.json")
 def openapi() -> Response:
     """The OpenAPI document of all routes. The classes that define the answers are its schemas."""
-    described = msgspec.json.decode((web_context().templates / "web" / "openapi.json").read_bytes())
+    described = msgspec.json.decode((templates_dir() / "web" / "openapi.json").read_bytes())
     described["info"]["version"] = web_context().version
     _, described["components"]["schemas"] = msgspec.json.schema_components(
         _ANSWERS, ref_template="#/components/schemas/{name}"
@@ -109,18 +110,24 @@ def openapi() -> Response:
     return _json(described)
 
 
+@routes.get("/config")
+def config() -> Response:
+    """The settings in effect, with redacted secrets."""
+    return jsonify(status="success", config=dict(web_context().effective_settings()))
+
+
 def no_live_group(log: EventLog, key: GroupKey) -> Problem:
     """The answer about a group that Karrot does not list: the last that it knows of the group, and why it says so."""
-    newest = next(iter(if_readable(lambda: log.recent(key, 1), ())), None)
+    newest = next(iter(if_readable(lambda: log.recent([key], 1)[0], ())), None)
     detail = "No live consumer group has this name, and no stored event names it."
     if newest is not None:
-        age, event = duration((log.log_time_ms() - newest.log_time_ms) / 1000), newest.event
+        age, event = duration((log.log_time_ms() - newest.log_time_ms) / 1000), newest.summary
         lag = "an unknown lag" if event.total_lag is None else f"lag {count(event.total_lag)}"
         detail = (
             f"The group was deleted {age} ago."
             if event.kind is Kind.DELETED
             else f"No live consumer group has this name. The last event about it came {age} ago: "
-            f"{visible(event.status_text)} with {lag}. "
+            f"{visible(event.told_status)} with {lag}. "
             "Karrot lists no group so long after its last event: Burrow or Kafka is away, or the group is gone."
         )
     return Problem("not_found", detail)

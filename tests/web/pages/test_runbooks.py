@@ -9,13 +9,13 @@ import pytest
 from karrot.eventlog.base import ReporterState
 from karrot.known_problems import DOCS_URL
 from karrot.render import runbooks_dir, templates_dir
-from karrot.render.prometheus_rules import RuleValues, alert_rules
+from karrot.render.prometheus_rules import alert_rules
 from karrot.web import Credentials
 from support.burrow.lag_events import make_event, make_partition
 from support.prometheus.promtool import parse_rules
 from support.web.website import Website, make_website
 
-ALERTS = {rule["alert"]: rule["labels"]["severity"] for rule in parse_rules(alert_rules(RuleValues()))}
+ALERTS = {rule["alert"]: rule["labels"]["severity"] for rule in parse_rules(alert_rules())}
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 HTML = {"Accept": "text/html"}
 
@@ -68,13 +68,14 @@ def test_links_between_runbooks_stay_in_karrot_and_others_lead_to_the_documentat
     assert [document for document in documents if not (DOCS / document).is_file()] == []
 
 
-def test_unsafe_html_and_links_in_markdown_are_not_rendered(tmp_path: Path) -> None:
+def test_unsafe_html_and_links_in_markdown_are_not_rendered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(runbooks_dir(), tmp_path / "runbooks")
     hostile = (
         "# KarrotAbsent\n\n<script>alert(1)</script> [x](javascript:alert(1)) `{{ 7*7 }}`\n\n| a |\n| --- |\n| b |\n"
     )
     (tmp_path / "runbooks" / "KarrotAbsent.md").write_text(hostile, encoding="utf-8")
-    shown = article(read(make_website(runbooks=tmp_path / "runbooks"), "/runbooks/KarrotAbsent"))
+    monkeypatch.setattr("karrot.web.runbooks_dir", lambda: tmp_path / "runbooks")
+    shown = article(read(make_website(), "/runbooks/KarrotAbsent"))
     assert "&lt;script&gt;alert(1)&lt;/script&gt; [x](javascript:alert(1)) <code>{{ 7*7 }}</code>" in shown
     assert "<td>b</td>" in shown
 
@@ -105,7 +106,7 @@ def test_the_links_of_a_runbook_have_the_url_prefix() -> None:
 def test_the_rules_link_to_runbooks_that_karrot_serves() -> None:
     website = make_website()
     for address in ("https://karrot.example/runbooks", "https://karrot.example/runbooks/"):
-        rules = list(parse_rules(alert_rules(RuleValues(runbook_url=address))))
+        rules = list(parse_rules(alert_rules(runbook_url=address)))
         for rule in rules:
             path = rule["annotations"]["runbook_url"].removeprefix("https://karrot.example")
             assert rule["alert"] in read(website, path)
@@ -143,5 +144,6 @@ def test_the_page_of_rejects_links_to_its_runbook() -> None:
     assert linked(read(website, "/rejects")) == ["KarrotRejectingEvents"]
 
 
-def test_runbooks_are_read_only_at_the_first_request() -> None:
-    assert make_website(runbooks=templates_dir() / "nowhere").client.get("/healthz").status_code == 200
+def test_runbooks_are_read_only_at_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("karrot.web.runbooks_dir", lambda: templates_dir() / "nowhere")
+    assert make_website().client.get("/healthz").status_code == 200
