@@ -11,7 +11,7 @@ MISSING_MS = 60_000
 
 @dataclass(slots=True)
 class MissingGroups:
-    """The groups of a cluster that its lists lack: when each was judged last, and since when it is missing.
+    """Groups that a cluster's lists lack, each with the time of its last verdict and of the first list without it.
 
     A group is deleted if two complete lists that are at least a minute apart lack it, and so do the lists between them,
     and no source has judged it since. A shorter time is no sign of a deletion: a broker that has just become

@@ -61,18 +61,18 @@ class Description:
 
     @property
     def assigned(self) -> set[TopicPartition]:
-        """The partitions that members own. None if the members are not known."""
+        """The partitions that members own. Empty if the members are not known."""
         return {place for member in self.members or () for place in member.assigned}
 
     def owned(self, places: Collection[TopicPartition]) -> Collection[TopicPartition]:
-        """Those of ``places`` that a member may own. If the members are not known, the group's state decides."""
+        """The partitions in ``places`` that a member may own. Without known members, the group's state decides."""
         if self.members is None:
             return () if self.state in _WITHOUT_MEMBERS else places
         return self.assigned.intersection(places)
 
 
 class Listing(NamedTuple):
-    """The consumer groups and their states, and the known ``others``. A broker that is away makes it incomplete."""
+    """The consumer groups, their states, and known groups of other kinds. Incomplete if a broker is unreachable."""
 
     groups: Mapping[str, str]
     is_complete: bool
@@ -102,7 +102,7 @@ class Cluster(Protocol):
         """The offset of the oldest message that each partition still has."""
 
     def first_unread(self, places: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, FirstUnread | Failure]:
-        """The first record from an offset of each partition on, without key and value. Needs the right ``Read``."""
+        """The first record of each partition at or after an offset, without key and value. Needs the ACL ``Read``."""
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         """The number of partitions of each of these topics that exists."""
@@ -153,5 +153,5 @@ def connect(
         text = without_values(error.args[0].str(), given)
         source = properties if isinstance(properties, Path) else "the client properties"
         raise NotConnected(f"{source}: {text}") from error  # the properties are wrong: no address was tried yet
-    except (ValueError, TypeError) as error:  # TypeError: a text as the value of a callback property
+    except (ValueError, TypeError) as error:  # TypeError: a string as the value of a callback property
         raise NotConnected(without_values(str(error), given)) from error

@@ -1,6 +1,6 @@
 """Reads a cluster's groups, committed offsets and log ends once, and computes lags and retention margins.
 
-One reading gives no verdicts, because a verdict needs several polls.
+A reading gives no verdicts, because a verdict needs several polls.
 """
 
 import zlib
@@ -64,7 +64,7 @@ def retention(
 def group_health(
     group: str, described: Description, stability: Stability, kept: RetentionMargin, **more: Any
 ) -> GroupHealth:
-    """The health of a group: all that Kafka reports about the group, without a verdict. ``more`` are other fields."""
+    """The health of a group: what Kafka reports about it, without a verdict. ``more`` has further fields."""
     members = None if described.members is None else len(described.members)
     return GroupHealth(group, described.state, members, described.coordinator, stability.rebalances, *kept, **more)
 
@@ -95,7 +95,7 @@ class Poll(NamedTuple):
     topics: NameFilter
 
     def uncommitted(self, group: str) -> set[TopicPartition]:
-        """The partitions that the group reads without a committed offset. None if offsets could not be read."""
+        """The partitions that the group reads without a committed offset. Empty if its offsets could not be read."""
         committed, described = self.committed.get(group), self.described[group]
         read = _read_by(described, self.partitions, self.topics)
         return set() if committed is None else read - committed.keys() - self.gone
@@ -193,7 +193,7 @@ class ClusterReader:
 
 
 def _lag(cluster: str, group: str, poll: Poll, now_ms: int) -> LagEvent:
-    """The lag without deleted topics. The total is unknown if one lag is, or without any partition."""
+    """A group's lag without deleted topics. The total is unknown without partitions, or if one lag is unknown."""
     described, committed = poll.described[group], poll.committed[group]
     owners = {at: (member.host, member.client_id) for member in described.members or () for at in member.assigned}
     partitions = tuple(
@@ -219,13 +219,13 @@ def _partition(at: TopicPartition, offset: int | None, poll: Poll, owner: tuple[
     lag = None if end is None or offset is None or offset > end else readable(end, offset, start)
     host, client_id = owner
     return PartitionLag(
-        at.topic,
-        at.partition,
-        "",
-        lag,
-        end=None if offset is None else OffsetSample(offset, now_ms, lag),
+        topic=at.topic,
+        partition=at.partition,
         owner=host,
         client_id=client_id,
+        status_text="",
+        end=None if offset is None else OffsetSample(offset, now_ms, lag=lag),
+        current_lag=lag,
         log_end=end,
         log_start=start,
     )

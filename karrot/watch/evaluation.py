@@ -1,4 +1,4 @@
-"""Makes verdicts from Burrow's rings of offsets by Burrow's rules, and gives ids to incidents as Burrow does."""
+"""Makes verdicts from rings of offsets by Burrow's rules, and gives ids to incidents as Burrow does."""
 
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -43,7 +43,7 @@ class Life(msgspec.Struct, array_like=True):
     def see(
         self, now_ms: int, window_ms: int, after_ms: int, *, is_empty: bool, moved: bool, grown: bool, is_named: bool
     ) -> None:
-        """Take a poll. After a gap between two polls, nobody knows when the group became Empty."""
+        """Take a poll. After a gap between two polls, it is unknown when the group became Empty."""
         passed_ms = max(0, now_ms - self.since_ms)
         if moved or not (is_empty and self.is_empty):
             self.active_ms += min(passed_ms, window_ms) * is_empty if self.is_empty else passed_ms
@@ -104,10 +104,17 @@ def verdict(
         return None
     event = evaluate_group(cluster, group, tracked, now_ms, source=Source.KAFKA, show_all=True, allowed_lag=allowed_lag)
     owners = {place: member for member in described.members or () for place in member.assigned}
-    uncommitted = []
-    for place in sorted(seen):
-        host, client_id = (owners[place].host, owners[place].client_id) if place in owners else ("", "")
-        uncommitted.append(PartitionLag(*place, NEVER_COMMITTED, None, None, None, host, client_id, 0.0))
+    uncommitted = [
+        PartitionLag(
+            topic=place.topic,
+            partition=place.partition,
+            owner=owners[place].host if place in owners else "",
+            client_id=owners[place].client_id if place in owners else "",
+            status_text=NEVER_COMMITTED,
+            complete=0.0,
+        )
+        for place in sorted(seen)
+    ]
     event = event._replace(partitions=(*_by_commits(event, rings, unjudged, allowed_lag), *uncommitted))
     event = _with_proof(event, rings)
     if any(one.got_records and one.owned >= rings.intervals for one in seen.values()):
@@ -164,7 +171,7 @@ def _by_commits(
 
 
 def _with_proof(event: LagEvent, rings: Rings) -> LagEvent:
-    """The event with what Kafka tells and Burrow does not: the logs, unread records, and offsets past the log end.
+    """Add what Burrow does not know: log start and end, unread records, and offsets past the log end.
 
     The lag of a partition without a committed offset, with one past the log end, or with a log end of five minutes ago,
     is not known. The total lag leaves it out. A partition of a topic that the group has left counts in nothing.

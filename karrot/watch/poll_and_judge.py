@@ -24,7 +24,7 @@ from karrot.clock import Clock
 from karrot.deletions import MISSING_MS, MissingGroups
 from karrot.event import ABANDONED, SOURCE_HEADER, LagEvent, Source, TopicPartition
 from karrot.eventlog import watched_groups
-from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, ReporterNotes, save_outcome
+from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, save_outcome
 from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
 from karrot.http_client import ACCEPTED, HttpClient, Limits, RequestFailed
 from karrot.intake import Intake
@@ -49,7 +49,7 @@ _log = structlog.get_logger(__name__)
 
 
 class PollOutcome(NamedTuple):
-    """The outcome of one poll: verdicts, deletions, the health of every group, and the number of groups not watched."""
+    """One poll's verdicts and deletions, the health of every group, and the number of groups of other kinds."""
 
     polled_at_ms: int
     seconds: float
@@ -59,13 +59,13 @@ class PollOutcome(NamedTuple):
 
 
 Send = Callable[[PollOutcome, Callable[[], int]], None]
-"""Sends a poll's outcome, and gets its age. An event that cannot be sent is lost: the next poll is newer."""
+"""Sends a poll's outcome, given a function for its age in ms. An event that is not sent is lost: the next is newer."""
 
 
 class IntakeSink:
     """Stores events through the intake, and groups' health in the log. The health is valid for ``good_for_ms``."""
 
-    def __init__(self, cluster: str, intake: Intake, notes: ReporterNotes, *, good_for_ms: int) -> None:
+    def __init__(self, cluster: str, intake: Intake, notes: EventLog, *, good_for_ms: int) -> None:
         self._cluster = cluster
         self._good_for_ms = good_for_ms
         self._intake = intake

@@ -184,7 +184,7 @@ class Rings:
     def see_commits(
         self, group: str, committed: Mapping[TopicPartition, int], *, owned: Collection[TopicPartition], now_ms: int
     ) -> None:
-        """Take the samples of a poll. None without an earlier log end, as in Burrow. Forget other partitions."""
+        """Take the samples of a poll, and forget other partitions. As in Burrow, a sample needs an earlier log end."""
         self.order += 1
         before = self.groups.get(group, {})
         usual = CommitHistory(gaps=max((ring.past.gaps for ring in before.values()), key=sum, default=()))
@@ -200,7 +200,7 @@ class Rings:
         self.groups[group] = rings
 
     def see_uncommitted(self, group: str, places: Collection[TopicPartition], described: Description) -> None:
-        """Note the partitions of a poll that members read and that have no committed offset. Forget all others.
+        """Save which partitions of a poll members read without a committed offset. Forget all others.
 
         The time of a partition without an owner does not count: consumers find added partitions after minutes. Unless
         the group is Stable and its members own something, it is between two members: its partitions wait.
@@ -249,7 +249,7 @@ class Rings:
         return self._newest.get(place)
 
     def retained(self, group: str, committed: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The oldest unread offsets, without left topics and without those where the group deletes what it has read."""
+        """The oldest unread offsets, without topics that the group has left or deletes after reading."""
         rings = self.groups.get(group, {})
         unread = {at: ring.first.offset for at, ring in rings.items() if ring.first}
         ignored = {at for at, ring in rings.items() if ring.is_left or ring.past.purges >= _PURGES}
@@ -281,7 +281,7 @@ class Rings:
 
 
 STILL_POLLS, MOST_READS = 3, 500
-"""In how many polls a partition must have the same committed offset, and how many partitions one poll reads at most."""
+"""For how many polls the committed offset of a partition must stay the same, and how many partitions a poll reads."""
 
 
 class _Read(NamedTuple):
@@ -333,7 +333,7 @@ class UnreadRecords:
 
 
 def _stuck(rings: Rings) -> Iterator[tuple[tuple[TopicPartition, int], int, int, Ring]]:
-    """Each partition whose offset does not move, its log end, and in how many polls. No unread record is deleted."""
+    """Each partition whose offset does not move and that has unread records, its log end, and the number of polls."""
     for place, ring in (each for of_group in rings.groups.values() for each in of_group.items()):
         slots, log = ring.window.slots, rings.log(place)
         if (newest := slots[-1]) is not None and log is not None and (log.start or 0) <= newest.offset < log.end:

@@ -73,20 +73,30 @@ def _without_commits(group: GroupMemory, partitions: Partitions, owners: Owners,
     for topic, count in group.listed.items():
         for number in range(count):
             if (topic, number) not in committed:
-                owner = owners.get((topic, number), _NOBODY)
-                yield PartitionLag(topic, number, Status.OK.name, 0, None, None, *owner, complete=0.0)
+                owner, client_id = owners.get((topic, number), _NOBODY)
+                yield PartitionLag(
+                    topic=topic,
+                    partition=number,
+                    owner=owner,
+                    client_id=client_id,
+                    status_text=Status.OK.name,
+                    current_lag=0,
+                    complete=0.0,
+                )
 
 
 def _partition(partitions: Partitions, found: _Judged, owners: Owners, row: int) -> PartitionLag:
     rings, topic, number = partitions.rings, str(partitions.topic[row]), int(partitions.partition[row])
+    owner, client_id = owners.get((topic, number), _NOBODY)
     return PartitionLag(
-        topic,
-        number,
-        Status(int(found.codes[row])).name,
-        int(found.lag[row]),
-        rings.sample(row, newest=False),
-        rings.sample(row, newest=True),
-        *owners.get((topic, number), _NOBODY),
+        topic=topic,
+        partition=number,
+        owner=owner,
+        client_id=client_id,
+        status_text=Status(int(found.codes[row])).name,
+        start=rings.sample(row, newest=False),
+        end=rings.sample(row, newest=True),
+        current_lag=int(found.lag[row]),
         complete=as_written(float(np.float32(max(1, int(rings.filled[row])) / rings.intervals))),
     )
 

@@ -27,6 +27,7 @@ from karrot.clock import Clock, SystemClock
 from karrot.event import LagEvent
 from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.group_state import summarize
 from karrot.pipeline.evaluate.bucket_state import EvaluateRules
 from karrot.pipeline.evaluate.bucket_verdicts import COMMIT, DELETION, MEMBER, OUT, BucketTask, StateSize
 from karrot.pipeline.evaluate.recent_log_ends import LogEndSource, RecentLogEnds
@@ -351,7 +352,7 @@ class _StoredNotifications:
         now_ms = self.note.now_ms
         for seq, row in enumerate(rows.orderBy("consumer").toLocalIterator(), self.note.next_seq):
             event = msgspec.json.decode(row.event, type=LagEvent)
-            yield StoredEvent(self.note.id, seq, now_ms, now_ms, to_wire(event), event)
+            yield StoredEvent(self.note.id, seq, now_ms, summarize(event, now_ms), to_wire(event), event)
 
 
 def _needed(decoded: DataFrame) -> DataFrame:

@@ -65,7 +65,7 @@ class RingArrays(NamedTuple):
 
     def _sample(self, row: int, slot: int) -> OffsetSample:
         offset, timestamp_ms, lag, seen_ms = (int(column[row, slot]) for column in self[1:5])
-        return OffsetSample(offset, timestamp_ms, None if lag == UNKNOWN else lag, seen_ms)
+        return OffsetSample(offset, timestamp_ms, observed_at_ms=seen_ms, lag=None if lag == UNKNOWN else lag)
 
 
 def appended(rings: RingArrays, commits: CommitArrays, min_distance: int) -> tuple[RingArrays, Bools]:

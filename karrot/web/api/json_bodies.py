@@ -23,7 +23,16 @@ from karrot.api.bodies import (
     SentValue,
 )
 from karrot.event import ABANDONED, LEFT, NO_PROBLEM, OffsetSample, PartitionLag, Source
-from karrot.eventlog.base import EventLog, GroupState, Listed, LogSize, Reject, ReporterState, StoredEvent
+from karrot.eventlog.base import (
+    EventLog,
+    GroupState,
+    Listed,
+    LogSize,
+    Reject,
+    ReporterState,
+    StoredEvent,
+    StoredSummary,
+)
 from karrot.reporters.base import REPORT_NOTE, Backlog, Report, backlog, read_report
 from karrot.text import EPOCH
 from karrot.web.context import WebContext, if_readable
@@ -49,7 +58,7 @@ def group_shape(state: GroupState) -> Group:
     return Group(**_group_fields(state))
 
 
-def group_detail(state: GroupState, listed: Listed | None, recent: Sequence[StoredEvent] | None) -> GroupDetail:
+def group_detail(state: GroupState, listed: Listed | None, recent: Sequence[StoredSummary] | None) -> GroupDetail:
     """A group with all details. What cannot be read is ``None``."""
     event, complete = (listed.newest.event, listed.complete) if listed else (None, None)
     partitions = listed.partitions if listed and complete and complete.seq != state.seq else event and event.partitions
@@ -83,20 +92,20 @@ def _found(partition: PartitionLag) -> str:
     return _FOUND.get(partition.status_text, f"{partition.status_text} with {lag}")
 
 
-def event_shape(stored: StoredEvent) -> GroupEvent:
+def event_shape(stored: StoredSummary) -> GroupEvent:
     """One event of a group's history."""
-    event = stored.event
+    summary = stored.summary
     return GroupEvent(
         event_id=stored.event_id,
-        observed_at=instant(event.observed_at_ms),
-        received_at=instant(stored.received_at_ms),
-        source=event.source.value,
-        kind=event.kind.value,
-        status=event.status_text,
-        lag=event.total_lag,
-        max_lag=event.max_lag.current_lag if event.max_lag else None,
-        bad_partitions=sum(partition.status_text not in NO_PROBLEM for partition in event.partitions),
-        incident_id=event.incident_id,
+        observed_at=instant(summary.observed_at_ms),
+        received_at=instant(summary.received_at_ms),
+        source=summary.source.value,
+        kind=summary.kind.value,
+        status=summary.told_status,
+        lag=summary.total_lag,
+        max_lag=summary.max_lag,
+        bad_partitions=summary.bad_partitions,
+        incident_id=summary.incident_id,
     )
 
 

@@ -31,7 +31,7 @@ def _arrays(rows: list[tuple[int, ...]]) -> CommitArrays:
 
 
 def _without_seen(sample: OffsetSample) -> OffsetSample:
-    return OffsetSample(sample.offset, sample.timestamp_ms, sample.lag)
+    return OffsetSample(sample.offset, sample.timestamp_ms, lag=sample.lag)
 
 
 @pytest.mark.parametrize("batch", [1, 3, 100])
@@ -44,7 +44,7 @@ def test_a_ring_has_the_commits_of_burrows_storage(case: dict[str, Any], batch: 
             for each in commits[first : first + batch]
         ]
         rings, _ = appended(rings, _arrays(rows), case["min_distance_seconds"])
-    expected = [OffsetSample(each["offset"], each["timestamp"], each["lag"]) for each in case["expected_window"]]
+    expected = [OffsetSample(each["offset"], each["timestamp"], lag=each["lag"]) for each in case["expected_window"]]
     assert [*map(_without_seen, rings.samples(0))] == expected
 
 

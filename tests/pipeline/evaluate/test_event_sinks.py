@@ -11,12 +11,14 @@ from karrot.clock import SystemClock
 from karrot.event import Source
 from karrot.event_json_line import decode
 from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.group_state import summarize
 from karrot.pipeline.evaluate.job import to_tables
 from karrot.pipeline.evaluate.verdict_delivery import Deliver, NotAccepted, RefusedVerdict, VerdictDelivery, to_topic
 from karrot.pipeline.store.table_files import Tables
 from karrot.reporters.kafka.reporter import Failed, Message, NoTopic, Outcome, Written
 from support.burrow.recorded_bodies import recorded_body
 
+_LOG_ID = "0123456789abcdef"
 _AT_MS = 1_746_950_400_000
 _EVENT = parse_webhook(recorded_body("karrot_v1.9.5_warn.json"), observed_at_ms=_AT_MS)._replace(source=Source.KAFKA)
 
@@ -24,7 +26,7 @@ _EVENT = parse_webhook(recorded_body("karrot_v1.9.5_warn.json"), observed_at_ms=
 def _sent(*groups: str, first: int = 1) -> list[StoredEvent]:
     events = [_EVENT._replace(consumer=group) for group in groups]
     return [
-        StoredEvent("0123456789abcdef", seq, _AT_MS, _AT_MS, to_wire(event), event)
+        StoredEvent(_LOG_ID, seq, _AT_MS, summarize(event, _AT_MS), to_wire(event), event)
         for seq, event in enumerate(events, first)
     ]
 

@@ -8,6 +8,7 @@ import pytest
 from karrot.burrow.payload import parse_webhook, to_wire
 from karrot.event import Source
 from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.group_state import summarize
 from karrot.pipeline.evaluate.verdict_delivery import (
     KEPT_BYTES,
     NotAccepted,
@@ -25,7 +26,10 @@ _EVENT = parse_webhook(recorded_body("karrot_v1.9.5_warn.json"), observed_at_ms=
 
 def _sent(*groups: str, body: bytes | None = None) -> list[StoredEvent]:
     events = [_EVENT._replace(consumer=group) for group in groups]
-    return [StoredEvent("batch-7", seq, 0, 0, body or to_wire(event), event) for seq, event in enumerate(events)]
+    return [
+        StoredEvent("batch-7", seq, 0, summarize(event, 0), body or to_wire(event), event)
+        for seq, event in enumerate(events)
+    ]
 
 
 def test_each_notification_is_stored_with_the_source_kafka_and_a_repetition_opens_no_incident(tmp_path: Path) -> None:

@@ -199,12 +199,12 @@ def comparable(event: LagEvent) -> Any:
 
     In Burrow, a partition without a commit is complete to a tenth if it ever had an owner, and not at all otherwise.
     """
-    partitions = sorted(
+    partitions = [
         each._replace(
             start=_seen(each.start), end=_seen(each.end), complete=None if each.start is None else each.complete
         )
-        for each in event.partitions
-    )
+        for each in sorted(event.partitions, key=lambda each: (each.topic, each.partition))
+    ]
     largest = event.max_lag and event.max_lag.current_lag
     return event._replace(
         partitions=tuple(partitions),
