@@ -19,7 +19,7 @@ import duckdb
 from harness.stopwatch import wall_seconds
 
 from karrot.event import TimeRange
-from karrot.history.table_queries import GroupOrder, History
+from karrot.history.table_queries import History
 from karrot.history.time_series import METRICS
 
 BEGIN = dt.datetime(2026, 10, 1, tzinfo=dt.UTC)
@@ -81,7 +81,7 @@ def questions(tables: Path, days: int, rounds: int) -> None:
                 "group-250", TimeRange(whole.end - dt.timedelta(days=1), whole.end)
             ),
             "groups, one day": lambda: history.groups(TimeRange(whole.end - dt.timedelta(days=1), whole.end)),
-            "groups, all days": lambda: history.groups(TimeRange(whole.end - month, whole.end), order=GroupOrder.LAG),
+            "groups, all days": lambda: history.groups(TimeRange(whole.end - month, whole.end), order="lag"),
         }
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in asked}
         for _ in range(rounds + 1):

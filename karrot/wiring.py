@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from karrot import __version__, logs, render
+from karrot import __version__, logs
 from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
 from karrot.eventlog.base import EventLog, LogUnavailableError
@@ -39,8 +39,7 @@ from karrot.settings.loading import Loaded, SettingsError, checked, read_secrets
 from karrot.settings.options import Settings, effective, needs_restart
 from karrot.settings.sources import DEFAULT
 from karrot.web import Credentials, WebContext, create_app
-from karrot.web.context import AskPast
-from karrot.web.past import Past
+from karrot.web.pages.last_weeks import AskLastWeeks, LastWeeks
 
 if TYPE_CHECKING:
     from karrot.eventlog.postgres.connections import Database
@@ -235,8 +234,8 @@ class Service:
         self._log = open_log(settings)
         self.tls = None if certificate is None else certificate.newest(self._log.count)
         pull = _pull_reporters(settings, self._log, clock)
-        self._past = Past(settings.tables_dir or settings.data_dir / "tables", clock)
-        self.context = _web_context(settings, self._log, clock, pull, self._past, leader=leader)
+        self._last_weeks = LastWeeks(settings.tables_dir or settings.data_dir / "tables", clock)
+        self.context = _web_context(settings, self._log, clock, pull, self._last_weeks, leader=leader)
         duties = [partial(duty, settings, self._log, self.context.intake, clock) for duty in _duties(settings).values()]
         fed = [name for name in settings.reporters if name not in pull]
         builders: dict[str, Any] = {name: partial(_open_reporter, settings, name, clock, self._log) for name in fed}
@@ -249,7 +248,7 @@ class Service:
         """Stop delivery, then close the event log and the tables."""
         self._delivery.stop()
         self._log.close()
-        self._past.close()
+        self._last_weeks.close()
 
 
 def _duties(settings: Settings) -> Mapping[str, Callable[[Settings, EventLog, Intake, Clock, threading.Event], None]]:
@@ -337,7 +336,7 @@ def _web_context(
     log: EventLog,
     clock: Clock,
     pull: Mapping[str, PullReporter],
-    past: AskPast,
+    last_weeks: AskLastWeeks,
     *,
     leader: LeaderProcess,
 ) -> WebContext:
@@ -352,9 +351,6 @@ def _web_context(
         effective_settings=partial(effective, settings),
         reporters=settings.reporters,
         duties=tuple(_duties(settings)),
-        burrow_config=render.burrow_config,
-        templates=render.templates_dir(),
-        runbooks=render.runbooks_dir(),
         version=__version__,
         credentials=_newest_credentials(settings, log.count),
         metrics_auth=settings.metrics_auth,
@@ -365,7 +361,7 @@ def _web_context(
         expected_clusters=settings.expected_clusters,
         max_consumers=settings.max_consumers,
         queries=partial(_queries, settings),
-        past=past,
+        last_weeks=last_weeks,
     )
 
 

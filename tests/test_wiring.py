@@ -29,8 +29,8 @@ from karrot.server.newest_from_files import Certificate
 from karrot.settings.loading import Loaded, SettingsError, load
 from karrot.settings.options import Archive, Kafka, Settings
 from karrot.settings.types import Bucket, Secret
-from karrot.web.context import Credentials, PastUnknown
-from karrot.web.past import Past
+from karrot.web.context import Credentials
+from karrot.web.pages.last_weeks import LastWeeks, NotReadable
 from karrot.wiring import prepared_log
 from support.burrow.recorded_bodies import recorded_body
 from support.eventlog.appended_events import append_event
@@ -431,7 +431,7 @@ def test_two_threads_that_ask_for_the_history_share_one_reader(
             super().__init__(tables, **limits)
 
     monkeypatch.setattr(history, "History", SlowHistory)
-    past = Past(tmp_path, ManualClock())
+    past = LastWeeks(tmp_path, ManualClock())
     monkeypatch.setattr(past, "_lock", AskedLock(past._lock))
     with ThreadPoolExecutor(2) as pool:
         answers = [pool.submit(past, "prod", consumer) for consumer in ("a", "b")]
@@ -442,11 +442,11 @@ def test_two_threads_that_ask_for_the_history_share_one_reader(
 def test_the_tables_are_queried_once_a_minute_for_a_group_and_after_a_failure_once_in_ten_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, past, asked = ManualClock(), Past(tmp_path, ManualClock()), []
+    clock, past, asked = ManualClock(), LastWeeks(tmp_path, ManualClock()), []
 
-    def ask(_cluster: str, consumer: str) -> PastUnknown | None:
+    def ask(_cluster: str, consumer: str) -> NotReadable | None:
         asked.append(consumer)
-        return None if len(asked) > 1 else PastUnknown("away")
+        return None if len(asked) > 1 else NotReadable("away")
 
     past._clock = clock
     monkeypatch.setattr(past, "_ask", ask)
@@ -472,7 +472,7 @@ def test_the_pages_query_the_tables_of_the_settings(
     tables = Path(named.get("tables_dir", "data/tables"))
     tables.mkdir(parents=True)
     with service_of(settings(event_log="memory", workers="1", data_dir="data", **named)) as service:
-        assert service.context.past("prod-eu", "orders-svc") is None
+        assert service.context.last_weeks("prod-eu", "orders-svc") is None
         assert opened_tables == [tables]
     assert opened_tables == []
 
@@ -480,10 +480,10 @@ def test_the_pages_query_the_tables_of_the_settings(
 def test_a_failure_of_tables_in_s3_has_a_code_and_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in aws_environment("http://127.0.0.1:1").items():
         monkeypatch.setenv(name, value)
-    past = Past(Bucket.parse("s3a://lag/tables/"), ManualClock())
+    past = LastWeeks(Bucket.parse("s3a://lag/tables/"), ManualClock())
     found = past("prod", "orders")
     past.close()
-    assert isinstance(found, PastUnknown)
+    assert isinstance(found, NotReadable)
     # On a slow machine, the time limit can end before the second attempt to connect.
     assert found.code in {"tables_unavailable", "history_too_slow"}
     assert found.message.startswith("s3://lag/tables")

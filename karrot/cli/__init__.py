@@ -1,6 +1,6 @@
 """Lists the commands of ``karrot`` and the module of each command. A call of a command imports only its module.
 
-A group of commands, such as ``karrot history``, is in the ``__init__`` of its folder. A command imports slow modules
+A group of commands, such as ``karrot pipeline``, is in the ``__init__`` of its folder. A command imports slow modules
 only when the command runs, so that ``karrot --help`` answers quickly.
 """
 

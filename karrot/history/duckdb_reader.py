@@ -10,24 +10,17 @@ import glob
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import date
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
-from karrot.history.held_days import day_of
-from karrot.history.results import AnswerTooLarge, HistoryUnavailable, NoTables, UnreadableTable
+from karrot.history.results import AnswerTooLarge, HistoryUnavailable, UnreadableTable
 from karrot.history.stored_tables import FilesChanged, IsWanted, StoredFile, StoredTables, seconds_left, too_slow
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_DERIVE = "karrot pipeline derive"
-_STREAMED = frozenset({"commits", "ends", "events", "members", "partitions", "quarantine"})
-_MAKERS = {
-    "commits": "karrot pipeline offsets",
-    "offsets_minute": f"{_DERIVE} (after karrot pipeline offsets)",
-    "lag_minute": _DERIVE,
-}
+STREAMED: Final = frozenset({"commits", "ends", "events", "members", "partitions", "quarantine"})
+"""The tables that ``derive`` cannot make again from other tables."""
 
 _ATTEMPTS: Final = 20
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
@@ -40,31 +33,12 @@ _AGAIN_S: Final = 0.05
 _INTERRUPTED: Final = "Query interrupted"
 """The text of DuckDB's error for a signal during a query. DuckDB has no error class for this case."""
 
+_SOURCE: Final = "read_parquet($files, union_by_name = true, hive_partitioning = false"
+"""Different versions of Karrot can have written the days. A column that a file lacks is NULL in its rows."""
+
 Row = tuple[Any, ...]
-
-
-class Table(NamedTuple):
-    """One of the tables."""
-
-    stored: StoredTables
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.stored}/{self.name}"
-
-    @property
-    def is_derived(self) -> bool:
-        """Whether ``derive`` can make the table again from other tables."""
-        return self.name not in _STREAMED
-
-    def days(self, wanted: IsWanted = lambda _day: True) -> tuple[date, ...]:
-        """The wanted days that have data, in order; none if there is no such table."""
-        return self.stored.days(self.name, wanted)
-
-    def day_of(self, file: str) -> date | None:
-        """The day of a file, from its directory; ``None`` if the file is not in a day's directory."""
-        below = Path(file).relative_to(self.stored.root / self.name).parts
-        return day_of(below[0]) if below else None
+Names = Mapping[str, str | int]
+"""Columns of a table with the value that they must have."""
 
 
 class Duck:
@@ -78,33 +52,51 @@ class Duck:
         self._connection: DuckDBPyConnection | None = None
         self._lock = threading.Lock()
 
-    def rows(self, table: str, wanted: IsWanted, query: str, asked: Mapping[str, object]) -> list[Row]:
-        """Return the rows of ``query``; no rows if the table has none of the wanted days.
+    def rows(
+        self,
+        table: str,
+        wanted: IsWanted,
+        query: str,
+        asked: Mapping[str, object],
+        names: Names = MappingProxyType({}),
+    ) -> list[Row]:
+        """The rows of ``query``; no rows if the table has none of the wanted days.
 
-        The query names the table ``{table}`` or, to use the column ``filename``, ``{table_with_files}``. The query is
-        repeated if a file changes. Raises a `HistoryError`; Ctrl-C raises KeyboardInterrupt.
+        The query has ``{table}``, or ``{table_with_files}`` and the column ``filename`` first: the rows then begin with
+        the day of the file. ``{named}`` stands for conditions on ``names``. ``asked`` are the values of the query's
+        other parameters. The query is repeated if a file changes. Raises a `HistoryError`; Ctrl-C raises
+        KeyboardInterrupt.
         """
         import duckdb  # noqa: PLC0415 (an extra)
 
-        place = Table(self._stored, table)
+        place = f"{self._stored}/{table}"
+        values = dict(asked)
+        if "{named}" in query:  # the SQL text never contains a name
+            query = query.replace("{named}", "".join(f" AND {column} = ${column}" for column in names))
+            values |= names
+        has_files = "{table_with_files}" in query
+        query = query.replace("{table}", f"{_SOURCE})").replace("{table_with_files}", f"{_SOURCE}, filename = true)")
         for _ in range(_ATTEMPTS):
             try:
                 if not (before := self._stored.files(table, wanted)):
                     return []
                 with self._stored.at_hand(before):
-                    found = self._run(place, query, asked, [glob.escape(each.path) for each in before])
+                    found = self._run(place, query, values | {"files": [glob.escape(each.path) for each in before]})
             except FilesChanged:
                 continue
             except duckdb.Error as error:
                 if self._are_still_there(before, table, wanted):
-                    raise UnreadableTable(_sentence(place, error)) from error
+                    message = str(error).split("\n\n", 1)[0].replace("\n", " ")  # without its excerpt of the query
+                    cure = "" if table in STREAMED else ": if an older Karrot wrote it, derive it again"
+                    raise UnreadableTable(f"{place} cannot be read ({message}){cure}") from error
             else:
                 if self._are_still_there(before, table, wanted):
-                    return found
+                    days = {each.path: each.day for each in before}
+                    return [(days[row[0]], *row[1:]) for row in found] if has_files else found
         raise UnreadableTable(f"{place} changed {_ATTEMPTS} times while it was read: try again")
 
     def start(self) -> "DuckDBPyConnection":
-        """Return the connection from which all cursors are made; open it if needed. Raises `HistoryUnavailable`."""
+        """The connection from which all cursors are made. Raises `HistoryUnavailable` without DuckDB."""
         try:
             import duckdb  # noqa: PLC0415 (an extra)
         except ModuleNotFoundError as error:
@@ -122,19 +114,16 @@ class Duck:
                 self._connection.close()
                 self._connection = None
 
-    def _run(self, place: Table, query: str, asked: Mapping[str, object], files: list[str]) -> list[Row]:
-        """Run the query on these files. Raises an error of DuckDB if a file cannot be read."""
+    def _run(self, place: str, query: str, values: Mapping[str, object]) -> list[Row]:
+        """Run the query once. Raises an error of DuckDB if a file cannot be read."""
         import duckdb  # noqa: PLC0415 (an extra)
 
-        # Different versions of Karrot can have written the days. A column that a file lacks is NULL in its rows.
-        source = "read_parquet($files, union_by_name = true, hive_partitioning = false"
-        words = query.replace("{table}", f"{source})").replace("{table_with_files}", f"{source}, filename = true)")
         if (left := seconds_left()) == 0:
             raise too_slow(place)
         with self.start().cursor() as cursor:
             try:
                 with _interrupted_after(left, cursor):
-                    found = cursor.execute(words, {**asked, "files": files}).fetchmany(self._most_rows + 1)
+                    found = cursor.execute(query, values).fetchmany(self._most_rows + 1)
             except duckdb.InterruptException as error:
                 raise too_slow(place) from error
             except duckdb.OutOfMemoryException as error:
@@ -154,35 +143,6 @@ class Duck:
             return False
 
 
-def require_tables(stored: StoredTables, first: str = "lag_minute") -> None:
-    """Raise `NoTables` with a message for the user if the tables are missing. The query needs the table ``first``."""
-    table, maker = Table(stored, first), _MAKERS[first]
-    if table.days():
-        return
-    if not stored.exists():
-        source = "offsets" if first == "commits" else "ingest"
-        raise NoTables(f"{stored}: no such directory. Run karrot pipeline {source} and derive to make the tables")
-    if not stored.has_table(first):
-        raise NoTables(f"{stored} has no table {first}: run {maker}")
-    wrong = (
-        "has files but no day=YYYY-MM-DD directories, so the pipeline did not write it"
-        if stored.has_files(first)
-        else "is empty"
-    )
-    raise NoTables(f"{table} {wrong}: run {maker} to make it again")
-
-
-def named(
-    cluster: str | None, group: str | None, parts: Mapping[str, str | int] | None = None
-) -> tuple[str, dict[str, object]]:
-    """Make the SQL conditions for the given names, and the values to bind. The SQL text never contains a name."""
-    asked = {"cluster": cluster, "consumer": group, **(parts or {})}
-    given: dict[str, object] = {column: value for column, value in asked.items() if value is not None}
-    for value in given.values():
-        str(value).encode()  # raises for surrogates (invalid UTF-8 in a command): no name has them
-    return "".join(f" AND {column} = ${column}" for column in given), given
-
-
 @contextmanager
 def _interrupted_after(seconds: float | None, cursor: "DuckDBPyConnection") -> Iterator[None]:
     if seconds is None:
@@ -191,10 +151,10 @@ def _interrupted_after(seconds: float | None, cursor: "DuckDBPyConnection") -> I
     done = threading.Event()
 
     def interrupt() -> None:
-        if not done.wait(seconds):
+        wait_s = seconds
+        while not done.wait(wait_s):  # an interrupt before DuckDB has started the query has no effect: repeat it
             cursor.interrupt()
-            while not done.wait(_AGAIN_S):  # an interrupt before DuckDB has started the query has no effect
-                cursor.interrupt()
+            wait_s = _AGAIN_S
 
     timer = threading.Thread(target=interrupt, daemon=True)
     timer.start()
@@ -203,10 +163,3 @@ def _interrupted_after(seconds: float | None, cursor: "DuckDBPyConnection") -> I
     finally:
         done.set()
         timer.join()
-
-
-def _sentence(place: Table, error: Exception) -> str:
-    """Write DuckDB's message as one sentence, without its excerpt of the query."""
-    message = str(error).split("\n\n", 1)[0].replace("\n", " ")
-    cure = ": if an older Karrot wrote it, derive it again" if place.is_derived else ""
-    return f"{place} cannot be read ({message}){cure}"

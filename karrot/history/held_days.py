@@ -5,13 +5,13 @@ the note of derived days. If a day of ``verdict_runs`` is not finished in the no
 table has yet. Before ``derive`` replaces a day, it removes the day from the finished days of the note.
 """
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from datetime import date, timedelta
+from typing import NamedTuple
 
 import msgspec
 
-from karrot.event import DayRange, TimeRange
+from karrot.event import DayRange
 
 NOTE = "_derived.json"
 """The name of the note of derived days, in the directory of the tables."""
@@ -42,8 +42,7 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     unfinished: dict[date, Derived] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Days:
+class Days(NamedTuple):
     """The days of a query: the tables have the ``held`` days, and lack the ``missing`` days."""
 
     held: tuple[DayRange, ...]
@@ -56,15 +55,6 @@ def day_of(entry: str) -> date | None:
         return date.fromisoformat(entry.removeprefix("day=")) if entry.startswith("day=") else None
     except ValueError:
         return None
-
-
-def asked_days(span: TimeRange, held: Collection[date]) -> Days:
-    """Split the days of a time range into held and missing ones."""
-    asked, kept = span.days.dates, frozenset(held)
-    return Days(
-        tuple(day_ranges(day for day in asked if day in kept)),
-        tuple(day_ranges(day for day in asked if day not in kept)),
-    )
 
 
 def day_ranges(days: Iterable[date]) -> Iterator[DayRange]:

@@ -1,20 +1,20 @@
-"""Finds the newest commits, log ends and members of groups as of a moment.
+"""Finds the newest commits, log ends and members of groups up to a time.
 
 This module reads the tables that streaming jobs write. So an answer includes the newest batch, and does not depend on
 ``derive``. A record that was written twice counts once, because each query asks for the newest record.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, NamedTuple
 
 from karrot.event import ClusterPartition, GroupKey, OffsetCommit, lag_at
-from karrot.history.duckdb_reader import Duck, Row, named
+from karrot.history.duckdb_reader import Duck, Names, Row
 from karrot.history.moments import epoch_ms, moment_of
 from karrot.history.results import GroupDescription, PartitionDescription, StaleGroups, StalePartition, UnclearGroup
 
 _DAY: Final = timedelta(days=1)
+_MS: Final = timedelta(milliseconds=1)
 KEY: Final = "(log_ts_ms::HUGEINT * 9223372036854775808 + log_offset)"
 """SQL that orders records by time, and within a millisecond by offset.
 
@@ -22,11 +22,28 @@ Offsets alone are not enough, because offsets begin at 0 again when the topic is
 """
 
 
+class LookBack(NamedTuple):
+    """The records of the groups with these ``names``, from ``length`` before the time ``at`` up to it."""
+
+    duck: Duck
+    at: datetime
+    length: timedelta
+    names: Names
+
+    def has(self, day: date) -> bool:
+        return (self.at - self.length).astimezone(UTC).date() <= day <= self.at.astimezone(UTC).date()
+
+    def rows(self, table: str, query: str, **asked: object) -> list[Row]:
+        """The rows of a query with ``$since`` and ``$at``, both included, in milliseconds since 1970."""
+        bounds = {"since": epoch_ms(self.at - self.length), "at": epoch_ms(self.at)}
+        return self.duck.rows(table, self.has, query, bounds | asked, self.names)
+
+
 class OffsetHistory(NamedTuple):
     """The commits before a partition's newest record.
 
     ``last_offset`` is the newest committed offset, even if it was deleted later. ``offset_then`` is the offset at the
-    earlier moment ``then_ms``. Without a commit up to the requested moment, both are those of the first commit.
+    earlier time ``then_ms``. Without a commit up to the requested time, both are those of the first commit.
     """
 
     expire_ms: int | None
@@ -50,40 +67,16 @@ class LogGrowth(NamedTuple):
     then_ms: int
 
 
-class PartitionOwner(NamedTuple):
-    """The member to which a partition is assigned."""
-
-    consumer_id: str
-    client_id: str | None
-    host: str | None
-
-
 class Owners(NamedTuple):
-    """The owners in the newest record of a group's metadata. If ``is_gone``, this record deleted the group."""
+    """The owners in the newest record of a group's metadata. If ``is_gone``, this record deleted the group.
+
+    ``by_partition`` has the consumer id, host and client id of a topic and partition.
+    """
 
     is_gone: bool
     members: int
-    by_partition: Mapping[tuple[str, int], PartitionOwner]
+    by_partition: Mapping[tuple[str, int], tuple[str, str | None, str | None]]
     log_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class LookBack:
-    """A moment, and how long before this moment records are searched."""
-
-    at: datetime
-    length: timedelta
-
-    @property
-    def bounds(self) -> dict[str, object]:
-        """The first and the last moment, both included, in milliseconds since 1970."""
-        return {"since": epoch_ms(self.at - self.length), "at": epoch_ms(self.at)}
-
-    def has(self, day: date) -> bool:
-        return (self.at - self.length).astimezone(UTC).date() <= day <= self.at.astimezone(UTC).date()
-
-    def shortened(self, most: timedelta) -> "LookBack":
-        return LookBack(self.at, min(most, self.length))
 
 
 _NEWEST = f"""
@@ -101,39 +94,29 @@ _PAST = f""",
 """
 
 
-def commits(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None) -> list[OffsetCommit]:
+def commits(back: LookBack) -> list[OffsetCommit]:
     """The newest record of every partition of every group."""
-    words, asked = named(cluster, group)
-    query = _NEWEST.replace("{named}", words).replace("{more}", "")
-    rows = duck.rows("commits", look_back.has, query, asked | look_back.bounds)
     return [
-        OffsetCommit(ClusterPartition(where, *part), consumer, offset, log_ms)
-        for where, consumer, *part, log_ms, offset in rows
+        OffsetCommit(ClusterPartition(cluster, *part), group, offset, log_ms)
+        for cluster, group, *part, log_ms, offset in back.rows("commits", _NEWEST.replace("{more}", ""))
     ]
 
 
-def last_commit(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None) -> datetime | None:
+def last_commit(back: LookBack) -> datetime | None:
     """The time of the newest record; ``None`` if there is none."""
-    words, asked = named(cluster, group)
-    rows = duck.rows("commits", look_back.has, _LAST.replace("{named}", words), asked | look_back.bounds)
-    return next((moment_of(newest) for (newest,) in rows if newest is not None), None)
+    return next((moment_of(newest) for (newest,) in back.rows("commits", _LAST) if newest is not None), None)
 
 
-def pasts(
-    duck: Duck, look_back: LookBack, then: datetime, *, cluster: str | None, group: str | None
-) -> list[tuple[OffsetCommit, OffsetHistory]]:
-    """The newest record of each partition of each group, with its history; ``then`` is the history's earlier moment."""
-    words, asked = named(cluster, group)
-    asked |= look_back.bounds | {"then": epoch_ms(then)}
-    rows = duck.rows("commits", look_back.has, _NEWEST.replace("{named}", words).replace("{more}", _PAST), asked)
-    return [_past(row, epoch_ms(then)) for row in rows]
-
-
-def _past(row: Row, asked_ms: int) -> tuple[OffsetCommit, OffsetHistory]:
-    cluster, group, topic, partition, log_ms, offset, expire_ms, last, then, first, first_ms = row
-    commit = OffsetCommit(ClusterPartition(cluster, topic, partition), group, offset, log_ms)
-    known = (first, first_ms) if then is None else (then, asked_ms)
-    return commit, OffsetHistory(expire_ms, last, *known)
+def commits_with_history(back: LookBack, then: datetime) -> list[tuple[OffsetCommit, OffsetHistory]]:
+    """The newest record of every partition of every group, with the commits before it and the offset at ``then``."""
+    then_ms = epoch_ms(then)
+    found = []
+    for row in back.rows("commits", _NEWEST.replace("{more}", _PAST), then=then_ms):
+        cluster, group, topic, partition, log_ms, offset, expire_ms, last, earlier, first, first_ms = row
+        known = (first, first_ms) if earlier is None else (earlier, then_ms)
+        commit = OffsetCommit(ClusterPartition(cluster, topic, partition), group, offset, log_ms)
+        found.append((commit, OffsetHistory(expire_ms, last, *known)))
+    return found
 
 
 _SAMPLES = {
@@ -165,7 +148,7 @@ FROM samples JOIN newest USING (cluster, topic, partition) GROUP BY ALL
 
 
 def ends(
-    duck: Duck, look_back: LookBack, places: Collection[ClusterPartition], *, before: timedelta = timedelta()
+    back: LookBack, places: Collection[ClusterPartition], *, before: timedelta = timedelta()
 ) -> dict[ClusterPartition, LogGrowth]:
     """The newest log-end sample of each partition of these topics, and a sample that is older by ``before`` or more.
 
@@ -173,192 +156,105 @@ def ends(
     partitions that were never polled, the samples come from Burrow's verdicts, if there are any.
     """
     found: dict[ClusterPartition, LogGrowth] = {}
-    for table in _SAMPLES:
-        for back in dict.fromkeys((look_back.shortened(before + _DAY), look_back)):
-            if missing := [place for place in places if place not in found]:
-                found = _ends(duck, table, back, missing, before) | found
+    for table, samples in _SAMPLES.items():
+        for length in dict.fromkeys((min(before + _DAY, back.length), back.length)):
+            topics = sorted({(place.cluster, place.topic) for place in places if place not in found})
+            if not topics:
+                continue
+            rows = back._replace(length=length).rows(
+                table,
+                _ENDS.replace("{samples}", samples),
+                clusters=[cluster for cluster, _ in topics],
+                topics=[topic for _, topic in topics],
+                before=before // _MS,
+            )
+            for *place, seen, now, then in rows:
+                growth = LogGrowth(now["start"], now["end"], seen, then["start"], then["end"], then["at"])
+                found.setdefault(ClusterPartition(*place), growth)
     return found
 
 
-def _ends(
-    duck: Duck, table: str, look_back: LookBack, places: Collection[ClusterPartition], before: timedelta
-) -> dict[ClusterPartition, LogGrowth]:
-    topics = sorted({(place.cluster, place.topic) for place in places})
-    asked = look_back.bounds | {
-        "clusters": [cluster for cluster, _ in topics],
-        "topics": [topic for _, topic in topics],
-        "before": before // timedelta(milliseconds=1),
-    }
-    rows = duck.rows(table, look_back.has, _ENDS.replace("{samples}", _SAMPLES[table]), asked)
-    return {
-        ClusterPartition(cluster, topic, partition): LogGrowth(
-            offsets["start"], offsets["end"], seen, then["start"], then["end"], then["at"]
-        )
-        for cluster, topic, partition, seen, offsets, then in rows
-    }
-
-
 _OWNERS = f"""
-SELECT cluster, consumer, version IS NULL, member_id, client_id, client_host, topic, partition, log_ts_ms
+SELECT cluster, consumer, version IS NULL, member_id, client_host, client_id, topic, partition, log_ts_ms
 FROM (SELECT DISTINCT * FROM {{table}} WHERE log_ts_ms BETWEEN $since AND $at{{named}})
 QUALIFY {KEY} = max({KEY}) OVER (PARTITION BY cluster, consumer)
 """  # noqa: S608 (constants; every value is bound)
 
 
-def owners(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None) -> dict[GroupKey, Owners]:
+def owners(back: LookBack) -> dict[GroupKey, Owners]:
     """The owners of each group's partitions. Groups without a record of their metadata are left out."""
-    words, asked = named(cluster, group)
-    rows = duck.rows("members", look_back.has, _OWNERS.replace("{named}", words), asked | look_back.bounds)
     by_group: dict[GroupKey, list[Row]] = {}
-    for where, consumer, *rest in rows:
-        by_group.setdefault(GroupKey(where, consumer), []).append(tuple(rest))
-    return {key: _owners(of_group) for key, of_group in by_group.items()}
-
-
-def _owners(rows: list[Row]) -> Owners:
-    members = {member for _, member, *_ in rows if member is not None}
-    assigned = {
-        (topic, partition): PartitionOwner(member, client, host)
-        for _, member, client, host, topic, partition, _ in rows
-        if member is not None and topic is not None
-    }
-    is_gone, *_, log_ms = rows[0]
-    return Owners(is_gone, len(members), assigned, log_ms)
-
-
-def describe(duck: Duck, look_back: LookBack, group: str, cluster: str | None) -> GroupDescription | None:
-    """Describe a group's partitions with their offsets, lags and owners; ``None`` if the tables do not have the group.
-
-    If the tables have no records of the group, the values come from its newest event of resync or watch. Raises
-    `UnclearGroup` if several clusters have the group and ``cluster`` is ``None``.
-    """
-    newest = commits(duck, look_back, cluster=cluster, group=group)
-    of_groups = owners(duck, look_back, cluster=cluster, group=group)
-    by_records = {each.place.cluster for each in newest} | {key.cluster for key in of_groups}
-    listed = {} if by_records else _listed(duck, look_back, group, cluster)
-    clusters = sorted(by_records | listed.keys())
-    if len(clusters) > 1:
-        raise UnclearGroup(f"{group!r} is in the clusters {', '.join(clusters)}")
-    if not clusters:
-        return None
-    [where] = clusters
-    if listed:
-        return _described(where, group, look_back, listed[where])
-    owned = of_groups.get(GroupKey(where, group))
-    committed = {each.place: each for each in newest if each.offset is not None}
-    places = committed.keys() | {ClusterPartition(where, *each) for each in (owned.by_partition if owned else ())}
-    seen = ends(duck, look_back, places)
-    partitions = tuple(_partition(place, committed.get(place), seen.get(place), owned) for place in sorted(places))
-    unlisted = len(seen.keys() - places)
-    # After a record deleted the classic group, consumers can go on with another protocol. So the members are unknown.
-    members = None if owned is None or owned.is_gone else owned.members
-    return _described(where, group, look_back, partitions, unlisted=unlisted, members=members)
-
-
-def _described(
-    cluster: str,
-    group: str,
-    look_back: LookBack,
-    partitions: tuple[PartitionDescription, ...],
-    *,
-    unlisted: int = 0,
-    members: int | None = None,
-) -> GroupDescription:
-    lags = [each.lag for each in partitions if each.lag is not None]
-    return GroupDescription(
-        cluster,
-        group,
-        look_back.at,
-        sum(lags) if lags else None,
-        len(partitions) - len(lags),
-        unlisted + sum(each.current_offset is None for each in partitions),
-        members,
-        partitions,
-    )
-
-
-def _partition(
-    place: ClusterPartition, commit: OffsetCommit | None, sample: LogGrowth | None, owned: Owners | None
-) -> PartitionDescription:
-    owner = owned.by_partition.get(place[1:]) if owned else None
-    offset, end = commit and commit.offset, sample and sample.end
-    return PartitionDescription(
-        place.topic,
-        place.partition,
-        offset,
-        end,
-        lag_at(sample.end, sample.seen_ms, offset, commit.at_ms) if offset is not None and sample and commit else None,
-        owner and owner.consumer_id,
-        owner and owner.host,
-        owner and owner.client_id,
-        None if commit is None else moment_of(commit.at_ms),
-        None if sample is None else moment_of(sample.seen_ms),
-    )
+    for cluster, group, *rest in back.rows("members", _OWNERS):
+        by_group.setdefault(GroupKey(cluster, group), []).append(tuple(rest))
+    found = {}
+    for key, rows in by_group.items():
+        members = [row for row in rows if row[1] is not None]
+        assigned = {
+            (topic, partition): (member, host, client)
+            for _, member, host, client, topic, partition, _ in members
+            if topic is not None
+        }
+        is_gone, *_, log_ms = rows[0]
+        found[key] = Owners(is_gone, len({row[1] for row in members}), assigned, log_ms)
+    return found
 
 
 _LISTED = """
-SELECT DISTINCT cluster, topic, partition, end_offset, current_lag, owner, client_id, epoch_ms(end_ts),
-  epoch_ms(observed_at)
+SELECT DISTINCT cluster, topic, partition, end_offset, end_offset::HUGEINT + current_lag, current_lag,
+  NULL, nullif(owner, ''), nullif(client_id, ''), epoch_ms(end_ts), epoch_ms(observed_at)
 FROM {table}
 WHERE source IN ('rest', 'kafka') AND epoch_ms(observed_at) BETWEEN $since AND $at{named}
 QUALIFY observed_at = max(observed_at) OVER (PARTITION BY cluster)
 ORDER BY cluster, topic, partition
 """
+"""The partitions in each cluster's newest event that lists all partitions of the group."""
 
 
-def _listed(
-    duck: Duck, look_back: LookBack, group: str, cluster: str | None
-) -> dict[str, tuple[PartitionDescription, ...]]:
-    """The partitions of each cluster's newest event that lists all partitions of the group."""
-    words, asked = named(cluster, group)
-    rows = duck.rows("partitions", look_back.has, _LISTED.replace("{named}", words), asked | look_back.bounds)
-    clusters = dict.fromkeys(row[0] for row in rows)
-    return {where: tuple(_listed_partition(row) for row in rows if row[0] == where) for where in clusters}
-
-
-def _listed_partition(row: Row) -> PartitionDescription:
-    _, topic, partition, offset, lag, owner, client, committed_ms, observed_ms = row
-    return PartitionDescription(
-        topic,
-        partition,
-        offset,
-        None if offset is None or lag is None else offset + lag,
-        lag,
-        None,
-        owner or None,
-        client or None,
-        None if committed_ms is None else moment_of(committed_ms),
-        moment_of(observed_ms),
+def describe(back: LookBack, group: str) -> GroupDescription | None:
+    """See `History.describe`. ``group`` is one of the names of ``back``."""
+    newest, of_groups = commits(back), owners(back)
+    clusters = {each.place.cluster for each in newest} | {key.cluster for key in of_groups}
+    listed: dict[str, list[PartitionDescription]] = {}
+    if not clusters:
+        for where, *fields, committed_ms, observed_ms in back.rows("partitions", _LISTED):
+            committed_at = None if committed_ms is None else moment_of(committed_ms)
+            described = PartitionDescription._make((*fields, committed_at, moment_of(observed_ms)))
+            listed.setdefault(where, []).append(described)
+    if len(clusters | listed.keys()) > 1:
+        raise UnclearGroup(f"{group!r} is in the clusters {', '.join(sorted(clusters | listed.keys()))}")
+    cluster = next(iter(clusters | listed.keys()), None)
+    if cluster is None:
+        return None
+    partitions, unlisted, members = listed.get(cluster, []), 0, None
+    if not listed:
+        owned = of_groups.get(GroupKey(cluster, group))
+        # After a record deleted the classic group, consumers can go on with another protocol: the members are unknown.
+        members = None if owned is None or owned.is_gone else owned.members
+        assigned = owned.by_partition if owned else {}
+        committed = {each.place: each for each in newest if each.offset is not None}
+        places = committed.keys() | {ClusterPartition(cluster, *each) for each in assigned}
+        seen = ends(back, places)
+        unlisted = len(seen.keys() - places)
+        for place in sorted(places):
+            commit, sample = committed.get(place), seen.get(place)
+            lag = None
+            if commit and commit.offset is not None and sample:
+                lag = lag_at(sample.end, sample.seen_ms, commit.offset, commit.at_ms)
+            owner = assigned.get(place[1:], (None, None, None))
+            times = commit and moment_of(commit.at_ms), sample and moment_of(sample.seen_ms)
+            offsets = commit and commit.offset, sample and sample.end
+            partitions.append(PartitionDescription._make((*place[1:], *offsets, lag, *owner, *times)))
+    lags = [each.lag for each in partitions if each.lag is not None]
+    return GroupDescription(
+        cluster,
+        group,
+        back.at,
+        sum(lags) if lags else None,
+        len(partitions) - len(lags),
+        unlisted + sum(each.current_offset is None for each in partitions),
+        members,
+        tuple(partitions),
     )
-
-
-_MS = timedelta(milliseconds=1)
-
-
-def stale(duck: Duck, look_back: LookBack, length: timedelta, *, cluster: str | None, group: str | None) -> StaleGroups:
-    """Find the partitions that had been stale for at least ``length`` at a moment, in the order of their names."""
-    newest = [each for each in commits(duck, look_back, cluster=cluster, group=group) if each.offset is not None]
-    seen = ends(duck, look_back, {each.place for each in newest}, before=length)
-    behind = [each for each in newest if each.place in seen and _waits(each, seen[each.place], length)]
-    since = _since(duck, look_back, behind, cluster, group)
-    still = (_stale(each, seen[each.place], since[number]) for number, each in enumerate(behind) if number in since)
-    found = (each for each in still if each.looked_at - each.since >= length)
-    return StaleGroups(
-        look_back.at,
-        _newest(each.at_ms for each in newest),
-        _newest(each.seen_ms for each in seen.values()),
-        tuple(sorted(found, key=lambda each: (each.cluster, each.group, each.topic, each.partition))),
-    )
-
-
-def _newest(moments_ms: Iterable[int]) -> datetime | None:
-    newest = max(moments_ms, default=None)
-    return None if newest is None else moment_of(newest)
-
-
-def _waits(commit: OffsetCommit, sample: LogGrowth, length: timedelta) -> bool:
-    was_seen = sample.then_ms <= sample.seen_ms - length // _MS
-    return was_seen and commit.offset is not None and min(sample.end_then, sample.end) > commit.offset
 
 
 _SINCE = f"""
@@ -376,38 +272,44 @@ moved AS (SELECT number, max(key) FILTER (differs) AS key FROM marked GROUP BY A
 SELECT number, min(log_ts_ms) FROM marked JOIN moved USING (number)
 WHERE moved.key IS NULL OR marked.key > moved.key GROUP BY ALL
 """  # noqa: S608 (constants; every value is bound)
+"""For each commit, the time of the first consecutive commit with the same offset.
+
+A commit is missing if a newer batch, which `commits` did not see yet, has another offset. That partition has moved.
+"""
 
 
-def _since(
-    duck: Duck, look_back: LookBack, behind: Sequence[OffsetCommit], cluster: str | None, group: str | None
-) -> dict[int, int]:
-    """For each index in ``behind``, the time of the first consecutive commit with the partition's offset.
+def stale(back: LookBack, length: timedelta) -> StaleGroups:
+    """See `History.stale`. The partitions are in the order of their names."""
+    newest = [(each, each.offset) for each in commits(back) if each.offset is not None]
+    seen = ends(back, {each.place for each, _ in newest}, before=length)
+    behind = [
+        (commit, offset, sample)
+        for commit, offset in newest
+        if (sample := seen.get(commit.place))
+        and sample.then_ms <= sample.seen_ms - length // _MS
+        and min(sample.end_then, sample.end) > offset
+    ]
+    first_ms: dict[int, int] = {}
+    if behind:
+        rows = back.rows(
+            "commits",
+            _SINCE,
+            clusters=[commit.place.cluster for commit, _, _ in behind],
+            groups=[commit.group for commit, _, _ in behind],
+            topics=[commit.place.topic for commit, _, _ in behind],
+            partitions=[commit.place.partition for commit, _, _ in behind],
+            offsets=[offset for _, offset, _ in behind],
+        )
+        first_ms.update(dict(rows))
+    found = []
+    for number, (commit, offset, sample) in enumerate(behind):
+        if number in first_ms and sample.seen_ms - first_ms[number] >= length // _MS:
+            (cluster, topic, partition), times = commit.place, map(moment_of, (first_ms[number], sample.seen_ms))
+            found.append(StalePartition(cluster, commit.group, topic, partition, offset, sample.end, *times))
+    committed_at = _newest(commit.at_ms for commit, _ in newest)
+    return StaleGroups(back.at, committed_at, _newest(each.seen_ms for each in seen.values()), tuple(sorted(found)))
 
-    An index is missing if a newer batch, which `commits` did not see yet, has another offset. That partition has moved.
-    """
-    if not behind:
-        return {}
-    words, asked = named(cluster, group)
-    asked |= look_back.bounds | {
-        "clusters": [each.place.cluster for each in behind],
-        "groups": [each.group for each in behind],
-        "topics": [each.place.topic for each in behind],
-        "partitions": [each.place.partition for each in behind],
-        "offsets": [each.offset for each in behind],
-    }
-    return dict(duck.rows("commits", look_back.has, _SINCE.replace("{named}", words), asked))
 
-
-def _stale(commit: OffsetCommit, sample: LogGrowth, since: int) -> StalePartition:
-    place: ClusterPartition = commit.place
-    assert commit.offset is not None  # noqa: S101 (all commits in `behind` have an offset)
-    return StalePartition(
-        place.cluster,
-        commit.group,
-        place.topic,
-        place.partition,
-        commit.offset,
-        sample.end,
-        moment_of(since),
-        moment_of(sample.seen_ms),
-    )
+def _newest(times_ms: Iterable[int]) -> datetime | None:
+    newest = max(times_ms, default=None)
+    return None if newest is None else moment_of(newest)

@@ -1,6 +1,5 @@
-"""Defines the history's answers and errors. Moments are in UTC, lags are in messages, and ``None`` means "unknown"."""
+"""The history's answers and errors. Times are in UTC, lags are in messages, and ``None`` means "unknown"."""
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar, NamedTuple
@@ -9,8 +8,7 @@ from karrot.event import DayRange, Incident
 from karrot.known_problems import TablesProblem
 
 
-@dataclass(frozen=True, slots=True)
-class GroupHistory:
+class GroupHistory(NamedTuple):
     """A consumer group over a time range.
 
     ``status`` is the worst status of the last minute with events, ``worst_status`` the worst status of all minutes. A
@@ -34,14 +32,13 @@ class GroupHistory:
 
 
 class SeriesPoint(NamedTuple):
-    """One step: its beginning, and its values in the order of the metrics. A tuple, because there are many."""
+    """One step: its beginning, and its values in the order of the metrics."""
 
     at: datetime
     values: tuple[float | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TimeSeries:
+class TimeSeries(NamedTuple):
     """Metrics of one group. Steps without data have no point. ``cluster`` is ``None`` if no group was found."""
 
     cluster: str | None
@@ -51,8 +48,20 @@ class TimeSeries:
     points: tuple[SeriesPoint, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionDescription:
+class HourlyHistory(NamedTuple):
+    """A group's ``lag_max``, ``lag_seconds`` and ``status`` per hour, and its incidents (newest first).
+
+    ``missing`` has the days whose incidents are unknown.
+    """
+
+    start: datetime
+    end: datetime
+    hours: tuple[SeriesPoint, ...]
+    incidents: tuple[Incident, ...]
+    missing: tuple[DayRange, ...] = ()
+
+
+class PartitionDescription(NamedTuple):
     """A partition on which a group has committed, or that is assigned to a member of the group.
 
     ``committed_at`` is the time of the commit's record, ``looked_at`` the time of the log-end sample. If the sample is
@@ -71,8 +80,7 @@ class PartitionDescription:
     looked_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
+class GroupDescription(NamedTuple):
     """A group as it was at a moment.
 
     ``lag`` is the sum over the partitions whose lag is known; ``unknown_lags`` counts the other partitions.
@@ -90,8 +98,7 @@ class GroupDescription:
     partitions: tuple[PartitionDescription, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StalePartition:
+class StalePartition(NamedTuple):
     """A partition with unread messages whose committed offset has not moved ``since`` then."""
 
     cluster: str
@@ -108,8 +115,7 @@ class StalePartition:
         return self.log_end_offset - self.current_offset
 
 
-@dataclass(frozen=True, slots=True)
-class StaleGroups:
+class StaleGroups(NamedTuple):
     """The partitions that were stale at a moment, with the age of the data.
 
     ``committed_at`` is the time of the groups' newest commit, ``looked_at`` the time of their topics' newest log-end
@@ -120,26 +126,6 @@ class StaleGroups:
     committed_at: datetime | None
     looked_at: datetime | None
     partitions: tuple[StalePartition, ...]
-
-
-class HistoryHour(NamedTuple):
-    """One hour with data of a group. ``status`` is the group's worst status, as Burrow's number."""
-
-    at: datetime
-    lag_max: float | None
-    lag_seconds: float | None
-    status: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class HourlyHistory:
-    """A group's hours and incidents (newest first). ``missing`` has the days whose incidents are unknown."""
-
-    start: datetime
-    end: datetime
-    hours: tuple[HistoryHour, ...]
-    incidents: tuple[Incident, ...]
-    missing: tuple[DayRange, ...] = ()
 
 
 class RiskKind(StrEnum):
@@ -153,8 +139,7 @@ class RiskKind(StrEnum):
     """Kafka has deleted messages that the group has not read, or will delete some soon."""
 
 
-@dataclass(frozen=True, slots=True)
-class Risk:
+class Risk(NamedTuple):
     """A risk for a group on one partition.
 
     ``at`` is the time of the loss, past or future. ``offset`` is the last committed offset. ``margin`` is this offset
@@ -173,8 +158,7 @@ class Risk:
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class Risks:
+class Risks(NamedTuple):
     """The risks at a moment. ``unknown`` names the data that the tables lack for these groups.
 
     Without ``log ends``, neither deleted offsets nor lost messages are found; without ``log starts``, no lost messages.

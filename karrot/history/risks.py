@@ -11,14 +11,20 @@ Groups of the KIP-848 protocol keep their members in records of other types, so 
 without members. Their offsets are at risk only after ``offsets.retention.minutes`` without a commit.
 """
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from karrot.event import OffsetCommit, lag_at
-from karrot.history.duckdb_reader import Duck
 from karrot.history.moments import epoch_ms, moment_of
-from karrot.history.offsets_at_moment import LogGrowth, LookBack, OffsetHistory, Owners, ends, owners, pasts
+from karrot.history.offsets_at_moment import (
+    LogGrowth,
+    LookBack,
+    OffsetHistory,
+    Owners,
+    commits_with_history,
+    ends,
+    owners,
+)
 from karrot.history.results import Risk, RiskKind, Risks
 
 _WINDOW = timedelta(days=1)
@@ -28,47 +34,51 @@ _NEVER_MS = epoch_ms(datetime(9999, 1, 1, tzinfo=UTC))
 """An ``expire_ts`` of at least this value means "never": clients could request an unlimited retention."""
 
 
-class Bounds(NamedTuple):
-    """The limits of the search: it finds risks ``within`` this time, if Kafka keeps offsets for ``retention``."""
-
-    within: timedelta
-    retention: timedelta
-
-
 class _Known(NamedTuple):
-    """The known data of a group's partition."""
+    """The known data of a group's partition. Without a commit or a sample, ``lag`` and ``margin`` are ``None``."""
 
-    at: datetime
     commit: OffsetCommit
     past: OffsetHistory
     sample: LogGrowth | None
-    owned: Owners | None
-    has_members: bool
+    lag: int | None
+    margin: int | None
+
+    def risk(self, kind: RiskKind, at: datetime, because: str) -> Risk:
+        """A risk for this partition."""
+        (cluster, topic, partition), group = self.commit.place, self.commit.group
+        return Risk(kind, at, cluster, group, topic, partition, self.past.last_offset, self.lag, self.margin, because)
 
 
-def risks(
-    duck: Duck, look_back: LookBack, bounds: Bounds, *, has_members: bool, cluster: str | None, group: str | None
-) -> Risks:
-    """Find the risks at a moment, in their order. Without ``has_members``, the members are unknown, not none."""
-    newest = pasts(duck, look_back, look_back.at - _WINDOW, cluster=cluster, group=group)
-    owned = owners(duck, look_back, cluster=cluster, group=group)
-    seen = ends(duck, look_back, {each.place for each, _ in newest}, before=_WINDOW)
-    known = (
-        _Known(look_back.at, each, past, seen.get(each.place), owned.get(each.key), has_members)
-        for each, past in newest
-    )
+def risks(back: LookBack, within: timedelta, retention: timedelta, *, has_members: bool) -> Risks:
+    """See `History.risks`. Without ``has_members``, the members are unknown, not none."""
+    newest = commits_with_history(back, back.at - _WINDOW)
+    owned = owners(back)
+    seen = ends(back, {each.place for each, _ in newest}, before=_WINDOW)
     found: list[Risk] = []
-    for each in known:
-        if each.commit.offset is None:
+    for commit, past in newest:
+        sample, offset = seen.get(commit.place), past.last_offset
+        lag = margin = None
+        if offset is not None and sample is not None:
+            lag = lag_at(sample.end, sample.seen_ms, offset, commit.at_ms)
+            margin = None if sample.start is None else offset - sample.start
+        known = _Known(commit, past, sample, lag, margin)
+        if commit.offset is None:
             # A deleted offset matters if the topic exists (it has recent samples) and grows (there is more to read).
-            sample = each.sample
-            if sample is not None and sample.end > sample.end_then and each.at - moment_of(sample.seen_ms) <= _WINDOW:
-                found.append(_risk(RiskKind.DELETED, moment_of(each.commit.at_ms), each, "topic grows"))
+            if sample and sample.end > sample.end_then and back.at - moment_of(sample.seen_ms) <= _WINDOW:
+                found.append(known.risk(RiskKind.DELETED, moment_of(commit.at_ms), "topic grows"))
             continue
-        ends_at, because = _expiry(each, bounds.retention)
-        if ends_at is not None and ends_at - each.at <= bounds.within:
-            found.append(_risk(RiskKind.EXPIRES, ends_at, each, because))
-        found += _log_start(each, bounds.within)
+        expires_at, because = _expiry(commit, past, owned.get(commit.key), retention, has_members=has_members)
+        if expires_at is not None and expires_at - back.at <= within:
+            found.append(known.risk(RiskKind.EXPIRES, expires_at, because))
+        if margin is None or not lag:
+            continue
+        if margin < 0:
+            found.append(known.risk(RiskKind.LOG_START, back.at, "messages lost"))
+            continue
+        nearer = _per_ms(known, back.at)
+        # Compare numbers, because a very distant time may not fit into a timedelta.
+        if nearer > 0 and margin <= nearer * (within / _MS):
+            found.append(known.risk(RiskKind.LOG_START, back.at + margin / nearer * _MS, "log start comes nearer"))
     ordered = sorted(found, key=lambda risk: (risk.at, risk.cluster, risk.group, risk.topic, risk.partition))
     unknown = {
         "log ends": not seen,
@@ -78,12 +88,13 @@ def risks(
     return Risks(tuple(ordered), tuple(what for what, is_unknown in unknown.items() if is_unknown))
 
 
-def _expiry(known: _Known, retention: timedelta) -> tuple[datetime | None, str]:
+def _expiry(
+    commit: OffsetCommit, past: OffsetHistory, owned: Owners | None, retention: timedelta, *, has_members: bool
+) -> tuple[datetime | None, str]:
     """The time at which Kafka will delete the offset (``None`` if it will not), and the reason."""
-    commit, owned, expire_ms = known.commit, known.owned, known.past.expire_ms
-    if expire_ms is not None and expire_ms > 0:
-        return (moment_of(expire_ms) if expire_ms < _NEVER_MS else None), "expire_ts"
-    if not known.has_members:
+    if past.expire_ms is not None and past.expire_ms > 0:
+        return (moment_of(past.expire_ms) if past.expire_ms < _NEVER_MS else None), "expire_ts"
+    if not has_members:
         return None, ""
     committed = moment_of(commit.at_ms)
     if owned is None or owned.is_gone:
@@ -96,20 +107,7 @@ def _expiry(known: _Known, retention: timedelta) -> tuple[datetime | None, str]:
     return None, ""
 
 
-def _log_start(known: _Known, within: timedelta) -> Iterator[Risk]:
-    margin, lag = _margin(known), _lag(known)
-    if margin is None or not lag:
-        return
-    if margin < 0:
-        yield _risk(RiskKind.LOG_START, known.at, known, "messages lost")
-        return
-    nearer = _per_ms(known)
-    # Compare numbers, because a very distant time may not fit into a timedelta.
-    if nearer > 0 and margin <= nearer * (within / _MS):
-        yield _risk(RiskKind.LOG_START, known.at + margin / nearer * _MS, known, "log start comes nearer")
-
-
-def _per_ms(known: _Known) -> float:
+def _per_ms(known: _Known, at: datetime) -> float:
     """How many messages per millisecond the log start came nearer to the committed offset, in the last day."""
     offset, past, sample = known.commit.offset, known.past, known.sample
     if sample is None or sample.start is None or sample.start_then is None or sample.seen_ms == sample.then_ms:
@@ -117,21 +115,5 @@ def _per_ms(known: _Known) -> float:
     cut = (sample.start - sample.start_then) / (sample.seen_ms - sample.then_ms)
     if offset is None or past.offset_then is None or past.then_ms is None:
         return cut
-    elapsed = epoch_ms(known.at) - past.then_ms
+    elapsed = epoch_ms(at) - past.then_ms
     return cut - (offset - past.offset_then) / elapsed if elapsed else cut
-
-
-def _risk(kind: RiskKind, at: datetime, known: _Known, because: str) -> Risk:
-    cluster, topic, partition = known.commit.place
-    offset, group = known.past.last_offset, known.commit.group
-    return Risk(kind, at, cluster, group, topic, partition, offset, _lag(known), _margin(known), because)
-
-
-def _lag(known: _Known) -> int | None:
-    offset, sample = known.past.last_offset, known.sample
-    return None if offset is None or sample is None else lag_at(sample.end, sample.seen_ms, offset, known.commit.at_ms)
-
-
-def _margin(known: _Known) -> int | None:
-    offset, sample = known.past.last_offset, known.sample
-    return None if offset is None or sample is None or sample.start is None else offset - sample.start

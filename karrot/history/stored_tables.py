@@ -1,4 +1,4 @@
-"""Lists the files of tables in a folder of this machine."""
+"""The place of the tables: `StoredTables` is what a query needs of it, `TablesInFolder` a folder of this machine."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -12,38 +12,32 @@ from typing import NamedTuple, Protocol, TypeAlias
 from karrot.history.held_days import NOTE, day_of
 from karrot.history.results import TooSlow, UnreadableTable
 
+_limit: ContextVar[tuple[float, float] | None] = ContextVar("time limit of the history", default=None)
+"""The time limit of a thread's queries in seconds, and its end."""
 
-class _Limit(NamedTuple):
-    seconds: float
-    ends: float
-
-
-_current: ContextVar[_Limit | None] = ContextVar("time limit of the history", default=None)
+IsWanted: TypeAlias = Callable[[date], bool]
 
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Let the queries of this block, in this thread, take this long together. After that, they raise `TooSlow`."""
-    token = _current.set(_Limit(seconds, monotonic() + seconds))
+    """Limit the time of all queries of this thread in a ``with`` block together. They raise `TooSlow`."""
+    token = _limit.set((seconds, monotonic() + seconds))
     try:
         yield
     finally:
-        _current.reset(token)
+        _limit.reset(token)
 
 
 def seconds_left() -> float | None:
     """The time that is left, at least zero; ``None`` without a limit."""
-    limit = _current.get()
-    return None if limit is None else max(0.0, limit.ends - monotonic())
+    limit = _limit.get()
+    return None if limit is None else max(0.0, limit[1] - monotonic())
 
 
 def too_slow(place: object) -> TooSlow:
-    limit = _current.get()
-    within = "in time" if limit is None else f"within {limit.seconds:g} s"
+    limit = _limit.get()
+    within = "in time" if limit is None else f"within {limit[0]:g} s"
     return TooSlow(f"{place} did not give the answer {within}")
-
-
-IsWanted: TypeAlias = Callable[[date], bool]
 
 
 class FilesChanged(Exception):  # noqa: N818 (names what happened)
@@ -61,21 +55,14 @@ class StoredFile(NamedTuple):
 
 
 class StoredTables(Protocol):
-    """The place of the tables. ``str`` shows it to users. Each `StoredFile.path` is below ``root``.
+    """The place of the tables. ``str`` shows it to users.
 
     Files and folders whose names begin with ``.`` or ``_`` are not data. If the place cannot be read, the methods raise
     a `HistoryError` or an `OSError`.
     """
 
-    @property
-    def root(self) -> Path:
-        """The folder on this machine that has a folder for each table."""
-
-    def exists(self) -> bool:
-        """Whether there is anything at this place."""
-
-    def has_table(self, table: str) -> bool:
-        """Whether the place has the table, even without data."""
+    def exists(self, table: str = "") -> bool:
+        """Whether there is anything at this place, or such a table, even without data."""
 
     def has_files(self, table: str) -> bool:
         """Whether the table has a data file, even outside the folders of its days."""
@@ -100,46 +87,47 @@ class StoredTables(Protocol):
 
 
 class TablesInFolder:
-    """See `karrot.history.stored_tables.StoredTables`."""
+    """Lists the files of tables in a folder, where DuckDB reads them: see `StoredTables`."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self._root = root
 
     def __str__(self) -> str:
-        return str(self.root)
+        return str(self._root)
 
-    def exists(self) -> bool:
-        return self.root.is_dir()
-
-    def has_table(self, table: str) -> bool:
-        return (self.root / table).is_dir()
+    def exists(self, table: str = "") -> bool:
+        return (self._root / table).is_dir()
 
     def has_files(self, table: str) -> bool:
-        return next(_data_files(self.root / table), None) is not None
+        return next(_data_files(self._root / table), None) is not None
 
     def days(self, table: str, wanted: IsWanted) -> tuple[date, ...]:
         found = []
-        for day, folder in self._folders(table).items():
+        for day, folder in self._folders(table, wanted):
             with suppress(FileNotFoundError, NotADirectoryError):
-                if wanted(day) and any(path.stat().st_size for path in _data_files(folder)):
+                if any(path.stat().st_size for path in _data_files(folder)):
                     found.append(day)
         return tuple(found)
 
     def files(self, table: str, wanted: IsWanted, *, now: bool = False) -> tuple[StoredFile, ...]:  # noqa: ARG002
         """The files, as they are now. Raises `FilesChanged` if one disappears: its successor could be missing."""
-        days = ((day, folder) for day, folder in self._folders(table).items() if wanted(day))
+        found = []
         try:
-            return tuple(_stored(day, path) for day, folder in days for path in _data_files(folder))
+            for day, folder in self._folders(table, wanted):
+                for path in _data_files(folder):
+                    state = path.stat()
+                    version = (state.st_ino, state.st_mtime_ns)
+                    found.append(StoredFile(day, str(path), str(path), version, state.st_size))
         except FileNotFoundError as error:
             raise FilesChanged from error
+        return tuple(found)
 
     def at_hand(self, _files: Iterable[StoredFile]) -> AbstractContextManager[None]:
-        """Do nothing: DuckDB reads the files where they are."""
         return nullcontext()
 
     def note(self) -> bytes | None:
         """The note of derived days. Raises `UnreadableTable` if the user may not read the note."""
-        note = self.root / NOTE
+        note = self._root / NOTE
         try:
             return note.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -150,18 +138,15 @@ class TablesInFolder:
     def close(self) -> None:
         """Nothing is open."""
 
-    def _folders(self, table: str) -> dict[date, Path]:
-        try:
-            names = sorted(entry.name for entry in os.scandir(self.root / table))
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        found = ((day_of(name), self.root / table / name) for name in names)
-        return {day: path for day, path in found if day is not None}
-
-
-def _stored(day: date, path: Path) -> StoredFile:
-    found = path.stat()
-    return StoredFile(day, str(path), str(path), (found.st_ino, found.st_mtime_ns), found.st_size)
+    def _folders(self, table: str, wanted: IsWanted) -> Iterator[tuple[date, Path]]:
+        """The folders of the wanted days, in order."""
+        names: list[str] = []
+        with suppress(FileNotFoundError, NotADirectoryError):
+            names = sorted(entry.name for entry in os.scandir(self._root / table))
+        for name in names:
+            day = day_of(name)
+            if day is not None and wanted(day):
+                yield day, self._root / table / name
 
 
 def _data_files(folder: Path) -> Iterator[Path]:

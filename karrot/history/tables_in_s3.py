@@ -19,7 +19,6 @@ from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -35,53 +34,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-
-class DaemonThreads:
-    """Runs at most ``most`` calls at once. The threads start when they are needed."""
-
-    def __init__(self, most: int, name: str) -> None:
-        self._most = most
-        self._name = name
-        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], object]] | None] = SimpleQueue()
-        self._threads = 0
-        self._is_closed = False
-        self._lock = Lock()
-
-    def submit(self, call: Callable[[], _T]) -> "Future[_T]":
-        """Queue a call. After `close`, it is cancelled."""
-        future: Future[_T] = Future()
-        with self._lock:
-            if self._is_closed:
-                future.cancel()
-                return future
-            self._calls.put((future, call))
-            if self._threads < self._most:
-                Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
-                self._threads += 1
-        return future
-
-    def close(self) -> None:
-        """Cancel the queued calls. The threads end after the calls that they run."""
-        with self._lock:
-            self._is_closed = True
-            with suppress(Empty):
-                while True:
-                    if queued := self._calls.get_nowait():
-                        queued[0].cancel()
-            for _ in range(self._threads):
-                self._calls.put(None)
-
-    def _work(self) -> None:
-        while (queued := self._calls.get()) is not None:
-            future, call = queued
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(call())
-                except BaseException as error:  # noqa: BLE001 (the reader of the result gets the error)
-                    future.set_exception(error)
-            del queued, future, call  # an idle thread must not keep a result
-
-
 _AT_ONCE: Final = 8
 _CHUNK: Final = 1 << 20
 _MIB: Final = 1 << 20
@@ -91,7 +43,6 @@ _STARTS_S: Final = 60
 """A younger folder may be of a process that has not locked it yet."""
 
 _LISTING_S: Final = 1.0
-_AWAY: Final = frozenset({"unavailable", "throttled"})
 
 
 class _Object(NamedTuple):
@@ -106,13 +57,6 @@ class _Object(NamedTuple):
         return self.name.endswith(".parquet") and all(part[:1] not in ("", ".", "_") for part in self.name.split("/"))
 
 
-class _Listing(NamedTuple):
-    """The objects of a table. ``began`` is the time at which the listing began."""
-
-    began: float
-    objects: list[_Object]
-
-
 class TablesInS3:
     """Reads tables in S3, with requests in threads: a query ends at its time limit even if S3 is silent."""
 
@@ -120,13 +64,13 @@ class TablesInS3:
         self._bucket = bucket
         self._open_client = open_client
         self._opened: S3Client | None = None
-        self._asking_pool = DaemonThreads(_AT_ONCE, "karrot-tables-in-s3")
-        self._copying_pool = DaemonThreads(_AT_ONCE, "karrot-copies-of-s3")  # a listing does not wait for copies
+        self._asking_threads = _DaemonThreads("karrot-tables-in-s3")
+        self._copying_threads = _DaemonThreads("karrot-copies-of-s3")  # a listing does not wait for copies
         self._copies = _Copies(most_bytes)
         self._copying: dict[str, Future[None]] = {}
         self._lock = threading.RLock()
-        self._asking_pool.submit(self._connected)  # loading botocore takes longer than a listing
-        self._listings: dict[str, _Listing] = {}
+        self._asking_threads.submit(self._connected)  # loading botocore takes longer than a listing
+        self._listings: dict[str, tuple[float, list[_Object]]] = {}  # by table, with the time at which each began
         self._of_thread = threading.local()
 
     def __str__(self) -> str:
@@ -137,11 +81,8 @@ class TablesInS3:
         """The temporary folder with the copies."""
         return self._copies.root
 
-    def exists(self) -> bool:
-        return bool(self._listed("", 1))
-
-    def has_table(self, table: str) -> bool:
-        return bool(self._listed(f"{table}/", 1))
+    def exists(self, table: str = "") -> bool:
+        return bool(self._listed(table and f"{table}/", 1))
 
     def has_files(self, table: str) -> bool:
         return any(each.is_data for each in self._listed(f"{table}/"))
@@ -155,8 +96,7 @@ class TablesInS3:
             day = day_of(each.name.split("/")[1])
             if day is not None and each.is_data and wanted(day):
                 version = blake2b(f"{each.name} {each.etag}".encode(), digest_size=16).hexdigest()
-                path = self.root / table / f"day={day}" / f"{version}.parquet"
-                found.append(StoredFile(day, str(path), each.name, each.etag, each.size))
+                found.append(StoredFile(day, str(self.root / f"{version}.parquet"), each.name, each.etag, each.size))
         return tuple(found)
 
     @contextmanager
@@ -176,16 +116,21 @@ class TablesInS3:
             yield
 
     def note(self) -> bytes | None:
+        def read() -> bytes:
+            with self._asking(f"{self._bucket}/{NOTE} cannot be read"):
+                found = self._connected().get_object(Bucket=self._bucket.name, Key=self._bucket.key(NOTE))
+                return found["Body"].read()
+
         try:
-            return self._result(self._asking_pool.submit(lambda: self._read(NOTE)))
+            return self._result(self._asking_threads.submit(read))
         except FilesChanged:
             return None
         finally:
             self._of_thread.note_read = monotonic()
 
     def close(self) -> None:
-        for pool in (self._asking_pool, self._copying_pool):
-            pool.close()
+        for threads in (self._asking_threads, self._copying_threads):
+            threads.close()
         with self._lock:
             if self._opened is not None:
                 self._opened.close()
@@ -194,56 +139,53 @@ class TablesInS3:
     def _objects(self, table: str, *, now: bool) -> list[_Object]:
         """List a table, or use the last listing. A page would otherwise list each table several times."""
         oldest = max(monotonic() - _LISTING_S, getattr(self._of_thread, "note_read", 0.0))
-        known = self._listings.get(table)
-        if known is None or now or known.began < oldest:
-            known = self._listings[table] = _Listing(monotonic(), self._listed(f"{table}/"))
-        return known.objects
+        began, objects = self._listings.get(table, (-1.0, []))
+        if now or began < oldest:
+            began, objects = self._listings[table] = monotonic(), self._listed(f"{table}/")
+        return objects
 
     def _listed(self, under: str, limit: int | None = None) -> list[_Object]:
-        return self._result(self._asking_pool.submit(lambda: self._list(under, limit)))
-
-    def _list(self, under: str, limit: int | None) -> list[_Object]:
-        start = len(self._bucket.key(""))
-        with self._asking(f"{self._bucket} cannot be listed"):
-            pages = (
-                self._connected()
-                .get_paginator("list_objects_v2")
-                .paginate(
-                    Bucket=self._bucket.name,
-                    Prefix=self._bucket.key(under),
-                    PaginationConfig={} if limit is None else {"MaxItems": limit},
+        def read() -> list[_Object]:
+            start = len(self._bucket.key(""))
+            with self._asking(f"{self._bucket} cannot be listed"):
+                pages = (
+                    self._connected()
+                    .get_paginator("list_objects_v2")
+                    .paginate(
+                        Bucket=self._bucket.name,
+                        Prefix=self._bucket.key(under),
+                        PaginationConfig={} if limit is None else {"MaxItems": limit},
+                    )
                 )
-            )
-            found = (each for page in pages for each in page.get("Contents", ()))
-            return [_Object(each["Key"][start:], each["ETag"], each["Size"]) for each in found]
+                found = (each for page in pages for each in page.get("Contents", ()))
+                return [_Object(each["Key"][start:], each["ETag"], each["Size"]) for each in found]
 
-    def _read(self, name: str) -> bytes:
-        with self._asking(f"{self._bucket}/{name} cannot be read"):
-            found = self._connected().get_object(Bucket=self._bucket.name, Key=self._bucket.key(name))
-            return found["Body"].read()
+        return self._result(self._asking_threads.submit(read))
 
     def _copy(self, file: StoredFile) -> Future[None]:
         """Start to copy a file, except if another query has started already."""
         with self._lock:
-            known = self._copying.get(file.path)
-            if known is not None:
-                return known
-            self._copies.use(file)
-            started = self._copying[file.path] = self._copying_pool.submit(lambda: self._copy_now(file))
-            started.add_done_callback(lambda _copied: self._copied(file))
-            return started
+            if file.path not in self._copying:
+                self._copies.use(file)
+                started = self._copying[file.path] = self._copying_threads.submit(lambda: self._copy_now(file))
+                started.add_done_callback(lambda _copied: self._copied(file))
+                return started
+            return self._copying[file.path]
 
     def _copy_now(self, file: StoredFile) -> None:
-        path, aside = Path(file.path), Path(f"{file.path}.part")
-        for folder in (path.parent.parent, path.parent):
-            folder.mkdir(exist_ok=True)  # an error after `close`, which has removed the root
+        aside = Path(f"{file.path}.part")
         try:
             with self._asking(f"{self._bucket}/{file.name} cannot be read"):
                 found = self._connected().get_object(
                     Bucket=self._bucket.name, Key=self._bucket.key(file.name), IfMatch=str(file.version)
                 )
-                self._copies.write(aside, iter(partial(found["Body"].read, _CHUNK), b""))
-            aside.rename(path)
+                with aside.open("wb") as written:
+                    for chunk in iter(partial(found["Body"].read, _CHUNK), b""):
+                        try:
+                            written.write(chunk)
+                        except OSError as error:
+                            raise AnswerTooLarge(f"{aside} cannot be written ({error.strerror})") from error
+            aside.rename(file.path)
         finally:
             aside.unlink(missing_ok=True)  # after an error, it would count against no limit
 
@@ -275,7 +217,46 @@ class TablesInS3:
         except StoreError as error:
             with self._lock:
                 self._opened = None  # a new client reads the credentials again
-            raise (TablesUnavailable if error.reason in _AWAY else TablesRefused)(str(error)) from error
+            is_away = error.reason in {"unavailable", "throttled"}
+            raise (TablesUnavailable if is_away else TablesRefused)(str(error)) from error
+
+
+class _DaemonThreads:
+    """Runs some calls at once, in threads that do not keep a command from its end, as those of the library do."""
+
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], object]] | None] = SimpleQueue()
+        self._is_closed = False
+        for number in range(_AT_ONCE):
+            threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True).start()
+
+    def submit(self, call: Callable[[], _T]) -> "Future[_T]":
+        """Queue a call. After `close`, it is cancelled."""
+        future: Future[_T] = Future()
+        if self._is_closed:
+            future.cancel()
+        else:
+            self._calls.put((future, call))
+        return future
+
+    def close(self) -> None:
+        """Cancel the queued calls. The threads end after the calls that they run."""
+        self._is_closed = True
+        with suppress(Empty):
+            while queued := self._calls.get_nowait():
+                queued[0].cancel()
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while (queued := self._calls.get()) is not None:
+            future, call = queued
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call())
+                except BaseException as error:  # noqa: BLE001 (the reader of the result gets the error)
+                    future.set_exception(error)
+            del queued, future, call  # an idle thread must not keep a result
+        self._calls.put(None)  # for the next thread
 
 
 class _Copies:
@@ -318,20 +299,12 @@ class _Copies:
         with self._lock:
             self._uses[file.path] -= 1
 
-    def write(self, path: Path, chunks: Iterable[bytes]) -> None:
-        """Write a file. Raises `AnswerTooLarge` if the disk is full."""
-        with path.open("wb") as file:
-            for chunk in chunks:
-                try:
-                    file.write(chunk)
-                except OSError as error:
-                    raise AnswerTooLarge(f"{path} cannot be written ({error.strerror})") from error
-
     def close(self) -> None:
         self._removed()
         self._held.close()
 
     def _make_room(self) -> bool:
+        """Remove unused files, the least recently used first, until the rest is small enough. Whether it is."""
         with self._lock:
             rest = sum(self._sizes.values()) - self._most_bytes
             for path in [path for path in self._sizes if not self._uses[path]]:
@@ -345,9 +318,7 @@ class _Copies:
 
 def _remove_left_folders() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError):
-            held = (folder / _LOCK).open("r+")
-            with held:
-                if time() - folder.stat().st_mtime > _STARTS_S:
-                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError), (folder / _LOCK).open("r+") as held:
+            if time() - folder.stat().st_mtime > _STARTS_S:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)

@@ -1,14 +1,11 @@
-"""Makes a group's time series: defines the metrics, the query for each table, and the points of the series."""
+"""The metrics of a group's time series, and the query for the metrics of one table."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from karrot.event import Status
-from karrot.history.duckdb_reader import Row
-from karrot.history.moments import IN_SPAN, moment_of
-from karrot.history.results import SeriesPoint
+from karrot.history.moments import IN_SPAN
 
 
 class SeriesMetric(NamedTuple):
@@ -89,32 +86,7 @@ _EDGES = ", ".join(
 )
 
 
-class TableSeries(NamedTuple):
-    """The values of some metrics from one table. Each row has the cluster, the beginning of a step, and the values."""
-
-    metrics: tuple[str, ...]
-    rows: list[Row]
-
-
-def question(metrics: Sequence[SeriesMetric], named: str) -> str:
-    """Make the query for metrics of one table; ``named`` are the conditions on the group."""
+def question(metrics: Sequence[SeriesMetric]) -> str:
+    """The query for metrics of one table. Its rows have the cluster, the beginning of a step, and the values."""
     edges = f", {_EDGES}" if "partition" in metrics[0].parts else ""
-    values = ", ".join(metric.value for metric in metrics)
-    return _STEPS.replace("{values}", values).replace("{edges}", edges).replace("{named}", named)
-
-
-def points(
-    tables: Sequence[TableSeries], metrics: Sequence[str], *, newest_first: bool, limit: int | None
-) -> tuple[SeriesPoint, ...]:
-    """Make the points of one group. The rows of a single table already have the values in the order of the metrics."""
-    rows = tables[0].rows if len(tables) == 1 else _merged(tables, metrics)
-    ordered = sorted(rows, key=itemgetter(1), reverse=newest_first)[:limit]
-    return tuple(SeriesPoint(moment_of(row[1]), row[2:]) for row in ordered)
-
-
-def _merged(tables: Sequence[TableSeries], metrics: Sequence[str]) -> list[Row]:
-    steps: dict[tuple[str, int], dict[str, Any]] = {}
-    for table in tables:
-        for where, at, *values in table.rows:
-            steps.setdefault((where, at), {}).update(zip(table.metrics, values, strict=True))
-    return [(*step, *map(values.get, metrics)) for step, values in steps.items()]
+    return _STEPS.replace("{values}", ", ".join(metric.value for metric in metrics)).replace("{edges}", edges)

@@ -9,7 +9,8 @@ from flask import Flask
 
 from karrot.jinja_filters import FILTERS
 from karrot.known_problems import runbook_of_failing
-from karrot.web import health, legacy, metrics, problems, static, webhook
+from karrot.render import runbooks_dir, templates_dir
+from karrot.web import health, metrics, problems, static, webhook
 from karrot.web.api import routes as api
 from karrot.web.api.json_bodies import instant
 from karrot.web.context import EXTENSION, Credentials, WebContext, add_headers
@@ -46,19 +47,19 @@ class PrefixMiddleware:
 
 def create_app(context: WebContext) -> Flask:
     """The WSGI application for a context. This function reads the templates. It starts no thread and no server."""
-    app = Flask(__name__, static_folder=None, template_folder=context.templates / "web")
+    app = Flask(__name__, static_folder=None, template_folder=templates_dir() / "web")
     app.url_map.strict_slashes = False  # a URL with a trailing slash is the same route
     app.url_map.merge_slashes = False  # never redirect: Burrow would repeat a POST as GET
     app.json.sort_keys = False  # type: ignore[attr-defined]  # of Flask's default provider
     app.extensions[EXTENSION] = context
     app.extensions[page_cache.EXTENSION] = page_cache.PageCache(context.clock)
-    app.extensions[static.EXTENSION] = static.load(context.templates / "web" / "static")
+    app.extensions[static.EXTENSION] = static.load(templates_dir() / "web" / "static")
     app.extensions[runbooks.EXTENSION] = runbooks.Runbooks(
-        context.runbooks, context.templates / "prometheus" / "alerts.yaml"
+        runbooks_dir(), templates_dir() / "prometheus" / "alerts.yaml"
     )
     _prepare_templates(app, context)
     problems.install(app)
-    for module in (webhook, metrics, health, api, legacy, pages, runbooks, static):
+    for module in (webhook, metrics, health, api, pages, runbooks, static):
         app.register_blueprint(module.routes)
     app.after_request(add_headers)
     if context.external_url:

@@ -7,17 +7,14 @@ import gzip
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TypeVar, cast
 
 from flask import Response, current_app, request
 
 from karrot.clock import Clock
 from karrot.eventlog.base import EventLog, LogUnavailableError
 from karrot.intake import Intake
-
-if TYPE_CHECKING:
-    from karrot.history.results import HourlyHistory
+from karrot.web.pages.last_weeks import AskLastWeeks
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -45,23 +42,12 @@ MEMORY_AGE = "Karrot-Memory-Age"
 """The header of every answer while the event log cannot be read: the age of the groups in memory, in seconds."""
 
 
-class PastUnknown(NamedTuple):
-    """The message of an error that prevents an answer about the past. Some errors have a stable code and a remedy."""
-
-    message: str
-    code: str = ""
-    remedy: str = ""
-
-
-AskPast: TypeAlias = "Callable[[str, str], HourlyHistory | PastUnknown | None]"
-"""``(cluster, consumer) -> last weeks``. ``None`` without tables."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
     """The credentials that Karrot accepts: the API tokens of readers, and all others of ``/burrow``.
 
-    Previous secrets are also valid, so that you can replace a secret.
+    Previous secrets are also valid, so that you can replace a secret. ``basic`` has every valid ``user:password``,
+    ``bearer`` every valid token of ``/burrow``, and ``readers`` every valid API token.
     """
 
     username: str | None = None
@@ -72,21 +58,18 @@ class Credentials:
     api_token: str | None = field(default=None, repr=False)
     api_token_previous: str | None = field(default=None, repr=False)
     basic: tuple[bytes, ...] = field(init=False, repr=False)
-    """Every valid ``user:password``."""
-
     bearer: tuple[bytes, ...] = field(init=False, repr=False)
-    """Every valid token of ``/burrow``."""
-
     readers: tuple[bytes, ...] = field(init=False, repr=False)
-    """Every valid API token."""
 
     def __post_init__(self) -> None:
-        passwords, tokens = (self.password, self.password_previous), (self.token, self.token_previous)
-        basic = tuple(f"{self.username or ''}:{password}".encode() for password in passwords if password)
-        object.__setattr__(self, "basic", basic)
-        object.__setattr__(self, "bearer", tuple(token.encode() for token in tokens if token))
-        api_tokens = (self.api_token, self.api_token_previous)
-        object.__setattr__(self, "readers", tuple(token.encode() for token in api_tokens if token))
+        users = (f"{self.username or ''}:{each}" for each in (self.password, self.password_previous) if each)
+        valid = {
+            "basic": users,
+            "bearer": (self.token, self.token_previous),
+            "readers": (self.api_token, self.api_token_previous),
+        }
+        for name, secrets in valid.items():
+            object.__setattr__(self, name, tuple(secret.encode() for secret in secrets if secret))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +77,9 @@ class WebContext:
     """The objects and settings that the routes read or call.
 
     ``max_body`` is in bytes. ``body_timeout`` and ``large_body_wait`` are in seconds. ``effective_settings`` returns
-    the settings with redacted secrets. ``burrow_config`` makes the ``[notifier.karrot]`` section for the URL of
-    ``/burrow``. ``templates`` is the folder with ``web/`` and ``prometheus/``. ``runbooks`` is the folder of the
-    runbooks. ``duties`` names the leader's other tasks (resync, watch), which have a state in the log. ``credentials``
-    returns the present credentials. ``expected_clusters`` must send events. ``max_consumers`` limits the groups.
-    ``queries`` gives a group's queries in other systems, as pairs of system and text. ``past`` gives the group's last
-    weeks.
+    the settings with redacted secrets. ``duties`` names the leader's other tasks (resync, watch), which have a state in
+    the log. ``credentials`` returns the present credentials. ``expected_clusters`` must send events. ``queries`` gives
+    a group's queries in other systems, as pairs of system and text.
     """
 
     intake: Intake
@@ -108,9 +88,6 @@ class WebContext:
     render_metrics: RenderMetrics
     effective_settings: Callable[[], Mapping[str, str]]
     reporters: Sequence[str]
-    burrow_config: Callable[[str], str]
-    templates: Path
-    runbooks: Path
     version: str
     credentials: Callable[[], Credentials] = field(default=Credentials, repr=False)
     metrics_auth: bool = False
@@ -119,7 +96,7 @@ class WebContext:
     expected_clusters: Sequence[str] = ()
     max_consumers: int = 50_000
     queries: Callable[[str, str], Sequence[tuple[str, str]]] = lambda _cluster, _consumer: ()
-    past: AskPast = lambda _cluster, _consumer: None
+    last_weeks: AskLastWeeks = lambda _cluster, _consumer: None
     max_body: int = 8 * 1024 * 1024
     body_timeout: float = 4.0
     large_body_wait: float = 2.0

@@ -16,7 +16,6 @@ TYPE_PREFIX = "urn:problem-type:karrot:"
 
 _log = structlog.get_logger(__name__)
 
-
 _TO_READERS = {
     "invalid_field": "A parameter in the URL is wrong. Use the links and the form of the page instead.",
     "bad_request": "Karrot cannot read this URL. Start again from the list of groups.",
@@ -33,7 +32,7 @@ RETRY_AFTER = ("Retry-After", "1")
 FOR_READERS = "is_for_readers"
 """The name in Flask's ``g`` that is true if the current request may read."""
 
-_BY_STATUS = {404: "not_found", 405: "method_not_allowed", 411: "length_required", 413: "too_large"}
+_BY_STATUS = {404: "not_found", 411: "length_required", 413: "too_large"}
 
 
 class ProblemBody(msgspec.Struct, omit_defaults=True):
@@ -77,13 +76,13 @@ def install(app: Flask) -> None:
 
 def _respond(problem: Problem) -> Response:
     status = CODES[problem.code].status
-    response = Response(status=status, content_type="application/problem+json")
-    if _page_asked():
+    response = Response(msgspec.json.encode(problem.body), status=status, content_type="application/problem+json")
+    # An HTML page has links, and url_for cannot make links for an invalid host.
+    addressed = not isinstance(request.routing_exception, BadHost)
+    if addressed and html_asked() and not request.path.startswith(("/api/", "/burrow")):
         response.content_type = "text/html; charset=utf-8"
         remedy = _TO_READERS.get(problem.code, CODES[problem.code].remedy)
         response.set_data(render_template("problem.html", problem=problem.body, remedy=remedy))
-    else:
-        response.set_data(msgspec.json.encode(problem.body))
     response.headers.extend(problem.headers)
     response.vary.add("Accept")
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
@@ -91,25 +90,15 @@ def _respond(problem: Problem) -> Response:
     return response
 
 
-def _page_asked() -> bool:
-    # An HTML page has links, and url_for cannot make links for an invalid host.
-    addressed = not isinstance(request.routing_exception, BadHost)
-    return addressed and html_asked() and not request.path.startswith(("/api/", "/burrow"))
-
-
 def _from_http(error: HTTPException) -> Response:
     if isinstance(error, MethodNotAllowed):
-        return _respond(_method_not_allowed(error))
+        allowed = ", ".join(sorted(error.valid_methods or ()))
+        detail = f"This route allows only {allowed}."
+        if request.path.rstrip("/") == "/burrow":
+            detail += " Burrow posts its verdicts here. Read them at / in a browser, or at /api/v1/groups in a program."
+        return _respond(Problem("method_not_allowed", detail, headers=[("Allow", allowed)]))
     code = _BY_STATUS.get(error.code or 0, "bad_request" if (error.code or 0) < 500 else "internal_error")  # noqa: PLR2004
     return _respond(Problem(code, CODES[code].remedy))
-
-
-def _method_not_allowed(error: MethodNotAllowed) -> Problem:
-    allowed = ", ".join(sorted(error.valid_methods or ()))
-    detail = f"This route allows only {allowed}."
-    if request.path.rstrip("/") == "/burrow":
-        detail += " Burrow posts its verdicts here. Read them at / in a browser, or at /api/v1/groups in a program."
-    return Problem("method_not_allowed", detail, headers=[("Allow", allowed)])
 
 
 def _log_unavailable(error: LogUnavailableError) -> Response:

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from pyspark.sql import SparkSession
 
 from e2e.stack.kafka import Kafka, Position
-from karrot.cli.history.moment_commands import described_lines
+from karrot.cli.history import described_lines
 from karrot.clock import SystemClock
 from karrot.history.results import GroupDescription
 from karrot.history.table_queries import History

@@ -16,7 +16,6 @@ from karrot.history.duckdb_reader import Duck, Row
 from karrot.history.held_days import Days
 from karrot.history.results import (
     GroupHistory,
-    HistoryHour,
     HistoryUnavailable,
     NoTables,
     SeriesPoint,
@@ -24,7 +23,7 @@ from karrot.history.results import (
     UnreadableTable,
 )
 from karrot.history.stored_tables import TablesInFolder
-from karrot.history.table_queries import GroupOrder, History, IncidentOrder
+from karrot.history.table_queries import History
 from support.pipeline.row_times import DAY, minute_at
 from support.pipeline.table_files import (
     incident_row,
@@ -141,9 +140,9 @@ def test_incidents_that_derive_adds_after_they_were_counted_are_not_known(
 def test_groups_are_sorted_as_requested_with_unknown_lags_last(tables: Path, history: History) -> None:
     rows = [lag_minute_row(1, lag, consumer=name) for name, lag in (("a", 1), ("b", None), ("c", 9), ("d", 9))]
     write_rows(tables, "lag_minute", rows)
-    largest = history.groups(WHOLE, order=GroupOrder.LAG)
+    largest = history.groups(WHOLE, order="lag")
     assert [each.group for each in largest] == ["c", "d", "a", "b"]
-    assert history.groups(WHOLE, order=GroupOrder.LAG, limit=2) == largest[:2]
+    assert history.groups(WHOLE, order="lag")[:2] == largest[:2]
     assert history.groups(WHOLE, group="a", cluster="c") == largest[2:3]
     assert history.groups(WHOLE, cluster="elsewhere") == ()
 
@@ -278,9 +277,9 @@ def test_incidents_are_listed_if_they_overlap_the_time_range(tables: Path, histo
     assert [each.incident_id for each in found] == [None, "over midnight", "open since long"]
     assert found[0] == Incident(None, "c", "g", minute_at(30), minute_at(40), "close", "ERR", 10, 2, ())
     assert (found[2].ended_at, found[2].ended_by, found[2].topics) == (None, None, ("t",))
-    by_peak = history.incidents(span, order=IncidentOrder.PEAK_LAG, limit=1)
-    assert by_peak == history.incidents(span, order=IncidentOrder.LONGEST, limit=1) == found[2:]
-    assert history.incidents(span, order=IncidentOrder.OLDEST) == found[::-1]
+    by_peak = history.incidents(span, order="peak_lag")[:1]
+    assert by_peak == history.incidents(span, order="longest")[:1] == found[2:]
+    assert history.incidents(span, order="oldest") == found[::-1]
     assert history.incidents(span, group="nobody") == ()
 
 
@@ -410,7 +409,7 @@ def test_the_page_of_a_group_gets_hours_incidents_and_days_without_known_inciden
     write_rows(tables, "incidents", [incident_row(30, None)])
     write_derived_days(tables, [DAY - timedelta(days=1), DAY])
     told = history.hourly("c", "g", until=minute_at(60), days=2)
-    assert told.hours == (HistoryHour(minute_at(-1440), 5, None, 1), HistoryHour(minute_at(0), 7, None, 2))
+    assert told.hours == (SeriesPoint(minute_at(-1440), (5, None, 1)), SeriesPoint(minute_at(0), (7, None, 2)))
     assert [each.started_at for each in told.incidents] == [minute_at(30)]
     assert told.missing == (DayRange(DAY - timedelta(days=2), DAY - timedelta(days=1)),)
 

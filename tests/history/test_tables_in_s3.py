@@ -138,7 +138,7 @@ def test_only_data_of_the_wanted_days_is_listed_and_no_key_leaves_the_folder_of_
         put(s3, bucket, name, b"x")
     listed = stored.files("lag_minute", lambda day: day == DAY)
     assert sorted(each.name for each in listed) == sorted(names[:2])
-    assert all(Path(each.path).parent == stored.root / "lag_minute" / f"day={DAY}" for each in listed)
+    assert all(Path(each.path).parent == stored.root for each in listed)
 
 
 def test_a_listing_is_kept_for_a_second_but_not_if_the_note_was_read_after_it(

@@ -13,12 +13,12 @@ from karrot.event import DayRange, FirstUnread, Incident, LagEvent, Source
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import ReporterState
 from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
-from karrot.history.results import HistoryHour, HourlyHistory
+from karrot.history.results import HourlyHistory, SeriesPoint
 from karrot.jinja_filters import marked
 from karrot.known_problems import CODES, WATCH
 from karrot.reporters.base import REPORT_NOTE, Fact, RefusedDatum, Report
 from karrot.web import Credentials
-from karrot.web.context import PastUnknown
+from karrot.web.pages.last_weeks import NotReadable
 from karrot.web.pages.routes import PAGE_SIZE
 from support.burrow.lag_events import make_event, make_partition
 from support.burrow.recorded_bodies import recorded_body, recorded_posts
@@ -668,11 +668,11 @@ def test_a_page_is_compressed_if_the_client_accepts_it() -> None:
 
 def test_the_page_of_a_group_shows_its_last_weeks_if_there_are_tables() -> None:
     end = datetime(2026, 11, 22, tzinfo=UTC)
-    hours = tuple(HistoryHour(end - timedelta(hours=n), 1000.0 * n, 60.0 * n, 1 + n % 3) for n in range(72, 0, -1))
+    hours = tuple(SeriesPoint(end - timedelta(hours=n), (1000.0 * n, 60.0 * n, 1 + n % 3)) for n in range(72, 0, -1))
     began, ended = end - timedelta(hours=9), end - timedelta(hours=7)
     incident = Incident(None, "prod-eu", "orders-svc", began, ended, "close", "ERR", 77_000, 3, ("orders.v1",))
     past = HourlyHistory(end - timedelta(days=30), end, hours, (incident,))
-    website = take(make_website(past=lambda _cluster, _consumer: past), make_event())
+    website = take(make_website(last_weeks=lambda _cluster, _consumer: past), make_event())
     text = read(website, "/group", cluster="prod-eu", consumer="orders-svc")
     assert "from the pipeline's tables" in text
     assert "ERR 2026-11-21 15:00:00 UTC 2 h close 77,000 orders.v1" in Page(text).rows
@@ -680,7 +680,7 @@ def test_the_page_of_a_group_shows_its_last_weeks_if_there_are_tables() -> None:
 
 def test_the_page_of_a_group_names_the_days_with_unknown_incidents() -> None:
     end = datetime(2026, 11, 22, tzinfo=UTC)
-    hours = tuple(HistoryHour(end - timedelta(hours=n), 1000.0 * n, 60.0 * n, 1) for n in range(72, 0, -1))
+    hours = tuple(SeriesPoint(end - timedelta(hours=n), (1000.0 * n, 60.0 * n, 1)) for n in range(72, 0, -1))
     missing = [
         DayRange(date(2026, 10, 23), date(2026, 11, 18)),
         *(DayRange(date(2026, 11, n), date(2026, 11, n)) for n in (20, 22)),
@@ -688,7 +688,7 @@ def test_the_page_of_a_group_names_the_days_with_unknown_incidents() -> None:
 
     def told(*days: DayRange) -> str:
         weeks = HourlyHistory(end - timedelta(days=30), end, hours, (), days)
-        website = take(make_website(past=lambda _cluster, _consumer: weeks), make_event())
+        website = take(make_website(last_weeks=lambda _cluster, _consumer: weeks), make_event())
         return read(website, "/group", cluster="prod-eu", consumer="orders-svc")
 
     assert "Incidents are not known" not in told()
@@ -699,15 +699,17 @@ def test_the_page_of_a_group_names_the_days_with_unknown_incidents() -> None:
 
 
 def test_unreadable_tables_are_reported() -> None:
-    website = take(make_website(past=lambda _cluster, _consumer: PastUnknown("lag_minute is <damaged>")), make_event())
+    website = take(
+        make_website(last_weeks=lambda _cluster, _consumer: NotReadable("lag_minute is <damaged>")), make_event()
+    )
     text = read(website, "/group", cluster="prod-eu", consumer="orders-svc")
     assert "Karrot could not read the tables: lag_minute is &lt;damaged&gt;" in text
     assert "The code of this problem" not in text
 
 
 def test_a_problem_of_the_tables_with_a_code_has_its_remedy() -> None:
-    problem = PastUnknown("s3://lag is away", "tables_unavailable", "Check the network.")
-    website = take(make_website(past=lambda _cluster, _consumer: problem), make_event())
+    problem = NotReadable("s3://lag is away", "tables_unavailable", "Check the network.")
+    website = take(make_website(last_weeks=lambda _cluster, _consumer: problem), make_event())
     text = read(website, "/group", cluster="prod-eu", consumer="orders-svc")
     assert "Check the network. The code of this problem is <code>tables_unavailable</code>." in text
     assert "There is no history yet" not in text

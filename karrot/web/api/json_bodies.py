@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from karrot.api.bodies import (
@@ -23,17 +24,8 @@ from karrot.api.bodies import (
     SentValue,
 )
 from karrot.event import ABANDONED, LEFT, NO_PROBLEM, OffsetSample, PartitionLag, Source
-from karrot.eventlog.base import (
-    EventLog,
-    GroupState,
-    Listed,
-    LogSize,
-    Reject,
-    ReporterState,
-    StoredEvent,
-    StoredSummary,
-)
-from karrot.reporters.base import REPORT_NOTE, Backlog, Report, backlog, read_report
+from karrot.eventlog.base import EventLog, GroupState, Listed, Reject, ReporterState, StoredEvent, StoredSummary
+from karrot.reporters.base import REPORT_NOTE, Report, backlog, read_report
 from karrot.text import EPOCH
 from karrot.web.context import WebContext, if_readable
 
@@ -79,17 +71,15 @@ def second_opinion(listed: Listed | None) -> SecondOpinion | None:
         return None
     other, own = listed.second.event, listed.newest.event.partitions
     bad = {(each.topic, each.partition) for each in own if each.status_text not in NO_PROBLEM}
-    found = Counter(_found(each) for each in other.partitions if (each.topic, each.partition) in bad)
+    found: Counter[str] = Counter()
+    for each in other.partitions:
+        if (each.topic, each.partition) in bad:
+            lag, first = each.current_lag, each.first_unread
+            words = f"{each.status_text} with {'unknown lag' if lag is None else f'lag {lag}'}"
+            is_read = first is not None and first.written_ms is None and not lag
+            found["nothing to read" if is_read else _FOUND.get(each.status_text, words)] += 1
     words = ", ".join(f"{words} ({number})" for words, number in found.items())
     return SecondOpinion(other.source.value, other.shown_status, instant(other.observed_at_ms), words)
-
-
-def _found(partition: PartitionLag) -> str:
-    first = partition.first_unread
-    if first and first.written_ms is None and not partition.current_lag:
-        return "nothing to read"
-    lag = "unknown lag" if partition.current_lag is None else f"lag {partition.current_lag}"
-    return _FOUND.get(partition.status_text, f"{partition.status_text} with {lag}")
 
 
 def event_shape(stored: StoredSummary) -> GroupEvent:
@@ -132,9 +122,27 @@ def event_log_status(log: EventLog) -> EventLogStatus:
 
 def progress(context: WebContext) -> list[ReporterProgress]:
     """The reporters that are switched on, in the order of the settings."""
-    kept = {state.name: state for state in context.log.reporters()}
-    size = context.log.size()
-    return [_progress(context.log, name, kept.get(name), size) for name in context.reporters]
+    log = context.log
+    kept, size = {state.name: state for state in log.reporters()}, log.size()
+    found = []
+    for name in context.reporters:
+        state = kept.get(name) or ReporterState(name, None)
+        behind = backlog(log, state, size) if name in kept else None
+        report = read_report(if_readable(partial(log.recall, name, REPORT_NOTE), None))
+        found.append(
+            ReporterProgress(
+                name=name,
+                state=state.state,
+                cursor=Place(*state.cursor) if state.cursor else None,
+                backlog_events=behind.events if behind else None,
+                backlog_age_seconds=behind.age_s if behind else None,
+                last_success_at=instant(state.last_success_ms),
+                last_error=state.last_error,
+                last_error_at=instant(state.last_error_ms),
+                last_send=_last_send(report) if report else None,
+            )
+        )
+    return found
 
 
 def last_event(context: WebContext, name: str) -> StoredEvent | None:
@@ -195,25 +203,7 @@ def _commit_shape(partition: PartitionLag, sample: OffsetSample | None) -> Commi
     return Commit(sample.offset, sample.timestamp_ms, committed_at, sample.lag, observed_at)
 
 
-def _progress(log: EventLog, name: str, kept: ReporterState | None, size: LogSize) -> ReporterProgress:
-    state = kept or ReporterState(name, None)
-    behind: Backlog | None = None if kept is None else backlog(log, kept, size)
-    return ReporterProgress(
-        name=name,
-        state=state.state,
-        cursor=Place(*state.cursor) if state.cursor else None,
-        backlog_events=behind.events if behind else None,
-        backlog_age_seconds=behind.age_s if behind else None,
-        last_success_at=instant(state.last_success_ms),
-        last_error=state.last_error,
-        last_error_at=instant(state.last_error_ms),
-        last_send=_last_send(read_report(if_readable(lambda: log.recall(name, REPORT_NOTE), None))),
-    )
-
-
-def _last_send(report: Report | None) -> LastSend | None:
-    if report is None:
-        return None
+def _last_send(report: Report) -> LastSend:
     return LastSend(
         at=instant(report.at_ms),
         sent_count=report.sent_count,

@@ -1,4 +1,4 @@
-"""Serves the routes ``/api/v1/*`` and ``/openapi.json``."""
+"""Serves the routes ``/api/v1/*``, ``/openapi.json``, and the first Karrot's ``/config`` with the same JSON."""
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -8,11 +8,12 @@ from itertools import islice
 from typing import NamedTuple
 
 import msgspec
-from flask import Blueprint, Response, request
+from flask import Blueprint, Response, jsonify, request
 
 from karrot.api.bodies import EventLogStatus, GroupDetail, GroupPage, Heartbeat, Readiness, Rejects, Reporters
 from karrot.event import GroupKey, Kind
 from karrot.eventlog.base import EventLog, GroupState
+from karrot.render import templates_dir
 from karrot.text import count, duration, visible
 from karrot.web.api.json_bodies import event_log_status, group_detail, group_shape, progress, reject_shape
 from karrot.web.auth import require_reader
@@ -101,12 +102,18 @@ def list_rejects() -> Response:
 @routes.get("/openapi.json")
 def openapi() -> Response:
     """The OpenAPI document of all routes. The classes that define the answers are its schemas."""
-    described = msgspec.json.decode((web_context().templates / "web" / "openapi.json").read_bytes())
+    described = msgspec.json.decode((templates_dir() / "web" / "openapi.json").read_bytes())
     described["info"]["version"] = web_context().version
     _, described["components"]["schemas"] = msgspec.json.schema_components(
         _ANSWERS, ref_template="#/components/schemas/{name}"
     )
     return _json(described)
+
+
+@routes.get("/config")
+def config() -> Response:
+    """The settings in effect, with redacted secrets."""
+    return jsonify(status="success", config=dict(web_context().effective_settings()))
 
 
 def no_live_group(log: EventLog, key: GroupKey) -> Problem:

@@ -26,6 +26,7 @@ _ENOUGH = 10
 _LONGEST_ERROR = 300
 _REFUSED_LOOKED_AT = 50
 _LEFT_OUT = "groups left out"
+_WEBHOOK_EVENTS = telemetry.WEBHOOK_EVENTS.name
 
 
 class Heard(NamedTuple):
@@ -98,7 +99,7 @@ class ServiceHealth(NamedTuple):
 
 
 def outage(context: WebContext) -> Banner | None:
-    """The banner of every page while the pages come from memory, because the database of the event log is away."""
+    """The banner of every page while the groups come from memory because PostgreSQL is unreachable."""
     age_ms = context.log.memory_age_ms()
     if age_ms is None:
         return None
@@ -113,52 +114,53 @@ def outage(context: WebContext) -> Banner | None:
 
 
 def service_health(context: WebContext) -> ServiceHealth:
-    """The health of the service at this moment."""
-    kept = {state.name: state for state in context.log.reporters()}
+    """The health of the service now."""
+    log, now_ms = context.log, context.clock.wall_ms()
+    kept = {state.name: state for state in log.reporters()}
     ranked = ranked_groups()
-    poll = if_readable(lambda: watched_groups.read(context.log), None) if WATCH in context.duties else None
-    heard, cut_off = _heard(context, ranked.worst_first, poll), commits_read.cut_off(context.log)
+    live = ranked.worst_first
+    poll = if_readable(lambda: watched_groups.read(log), None) if WATCH in context.duties else None
+    heard, cut_off = _heard(context, live, poll), commits_read.cut_off(log)
+    rejects = if_readable(lambda: log.rejects(_REFUSED_LOOKED_AT), ())
+    notes = {name: if_readable(partial(log.recall, name, REPORT_NOTE), None) for name in context.reporters}
+    facts = [(name, fact) for name, note in notes.items() if (report := read_report(note)) for fact in report.facts]
+    names = (*context.reporters, *context.duties)
     seen = BannerInputs(
         # While the log cannot be read, `outage` says so on every page.
-        fault=context.log.writable() if context.log.memory_age_ms() is None else None,
-        has_replicas=context.log.replica is not None,
-        leader=if_readable(context.log.leader, None),
+        fault=log.writable() if log.memory_age_ms() is None else None,
+        has_replicas=log.replica is not None,
+        leader=if_readable(log.leader, None),
         heard=heard,
-        kinds=_kinds(context),
-        refused=_refused_codes(context),
-        groups=len(ranked.worst_first),
+        kinds={dict(each.labels)["kind"]: each.value for each in log.counters() if each.name == _WEBHOOK_EVENTS},
+        refused=Counter(each.code for each in rejects if 0 <= now_ms - each.received_at_ms <= 1000 * REFUSED_LATELY_S),
+        groups=len(live),
         max_groups=context.max_consumers,
-        failing=[
-            kept[name]
-            for name in (*context.reporters, *context.duties)
-            if name in kept and kept[name].state == "failing"
-        ],
+        failing=[kept[name] for name in names if name in kept and kept[name].state == "failing"],
         reporters=context.reporters,
-        left_out=_left_out(context),
+        left_out={name: fact.text for name, fact in facts if fact.name == _LEFT_OUT and fact.text != "0"},
         burrow_behind=ranked.burrow_behind,
         cut_off=cut_off,
     )
-    unjudged = _unjudged(context, ranked.worst_first, poll)
-    return ServiceHealth(banners(seen), heard, _reporters(context, kept), poll, cut_off, unjudged)
+    size = log.size()
+    reporters = []
+    for name in names:
+        state, waiting = kept.get(name) or ReporterState(name, None), None
+        if state.cursor and state.cursor.log_id == log.log_id:
+            waiting = max(0, size.last_seq - max(state.cursor.seq, size.first_seq - 1))
+        reporters.append(ReporterHealth(name, state.state, waiting, name in context.reporters))
+    unjudged = 0
+    if poll is not None and log.log_time_ms() - poll.log_time_ms <= poll.good_for_ms:
+        judged = {state.key.consumer for state in live if state.key.cluster == poll.cluster}
+        unjudged = sum(group.state != "Dead" and group.consumer not in judged for group in poll.groups)
+    return ServiceHealth(banners(seen), heard, reporters, poll, cut_off, unjudged)
 
 
 def banners(seen: BannerInputs) -> list[Banner]:
     """The banners, errors first."""
-    found = [
-        *_not_writable(seen),
-        *_no_leader(seen),
-        *_silent(seen),
-        *_cut_off(seen),
-        *_burrow_behind(seen),
-        *_failing(seen),
-        *_refused(seen),
-        *_only_bad(seen),
-        *_limits(seen),
-    ]
-    return sorted(found, key=lambda banner: banner.kind != "err")
+    return [*_errors(seen), *_warnings(seen)]
 
 
-def _not_writable(seen: BannerInputs) -> Iterator[Banner]:
+def _errors(seen: BannerInputs) -> Iterator[Banner]:
     if seen.fault is not None:
         yield Banner(
             "err",
@@ -172,10 +174,7 @@ def _not_writable(seen: BannerInputs) -> Iterator[Banner]:
             + " Until then, new verdicts are lost.",
             "KarrotLogNotWritable",
         )
-
-
-def _no_leader(seen: BannerInputs) -> Iterator[Banner]:
-    if seen.has_replicas and seen.leader is None and seen.fault is None:
+    elif seen.has_replicas and seen.leader is None:
         yield Banner(
             "err",
             "No replica leads, so no reporter gets events, and old events are not deleted.",
@@ -183,30 +182,21 @@ def _no_leader(seen: BannerInputs) -> Iterator[Banner]:
             "PostgreSQL server. `karrot doctor` checks them.",
             "KarrotNoLeader",
         )
-
-
-def _silent(seen: BannerInputs) -> Iterator[Banner]:
-    silent = [each for each in seen.heard if each.silent]
-    if not silent:
-        return
-    names = some([visible(each.cluster) for each in silent])
-    longest = max((each.seconds for each in silent if each.seconds is not None), default=None)
-    since, gone = "never sent an event", "take it out of `KARROT_EXPECTED_CLUSTERS`"
-    if longest is not None:
-        since, gone = f"has been silent for {duration(longest)}", "run `karrot forget-cluster`"
-    also, first = (", or Karrot refused its events", "First fix the refusals. ") if seen.refused else ("", "")
-    yield Banner(
-        "err",
-        f"Burrow {since}{also} ({names})"
-        + ("." if longest is None else ": the values of its groups are old, and its groups leave the list."),
-        f"{first}Check that Burrow runs and reaches its ZooKeeper. Run `karrot send-sample --karrot` with the URL of "
-        "this page on Burrow's host. `karrot doctor` checks both sides. "
-        f"If the cluster is gone, {gone}.",
-        "KarrotBurrowSilent",
-    )
-
-
-def _cut_off(seen: BannerInputs) -> Iterator[Banner]:
+    if silent := [each for each in seen.heard if each.silent]:
+        names = some([visible(each.cluster) for each in silent])
+        since, old, gone = "never sent an event", "", "take it out of `KARROT_EXPECTED_CLUSTERS`"
+        if ages := [each.seconds for each in silent if each.seconds is not None]:
+            since, gone = f"has been silent for {duration(max(ages))}", "run `karrot forget-cluster`"
+            old = ": the values of its groups are old, and its groups leave the list"
+        also, first = (", or Karrot refused its events", "First fix the refusals. ") if seen.refused else ("", "")
+        yield Banner(
+            "err",
+            f"Burrow {since}{also} ({names}){old}.",
+            f"{first}Check that Burrow runs and reaches its ZooKeeper. Run `karrot send-sample --karrot` with the URL "
+            "of this page on Burrow's host. `karrot doctor` checks both sides. "
+            f"If the cluster is gone, {gone}.",
+            "KarrotBurrowSilent",
+        )
     if seen.cut_off:
         yield Banner(
             "err",
@@ -214,9 +204,18 @@ def _cut_off(seen: BannerInputs) -> Iterator[Banner]:
             "Check that Kafka runs, and that Burrow reaches it and may read `__consumer_offsets`: see Burrow's log.",
             "KarrotBurrowCutOff",
         )
+    for state in seen.failing:
+        of_ours = state.name in seen.reporters
+        yield Banner(
+            "err",
+            f"{visible(state.name)} is failing: {visible((state.last_error or 'it gives no reason')[:_LONGEST_ERROR])}",
+            "It retries by itself" + (", and loses no event that the event log still keeps." if of_ours else "."),
+            runbook_of_failing(state.name),
+            state.name if of_ours else "",
+        )
 
 
-def _burrow_behind(seen: BannerInputs) -> Iterator[Banner]:
+def _warnings(seen: BannerInputs) -> Iterator[Banner]:
     if seen.burrow_behind:
         yield Banner(
             "warn",
@@ -225,37 +224,14 @@ def _burrow_behind(seen: BannerInputs) -> Iterator[Banner]:
             "Give Burrow more CPU, or raise `workers` in the storage section of its burrow.toml.",
             "KarrotBurrowLagging",
         )
-
-
-def _failing(seen: BannerInputs) -> Iterator[Banner]:
-    for state in seen.failing:
-        said = visible((state.last_error or "it gives no reason")[:_LONGEST_ERROR])
-        of_ours = state.name in seen.reporters
-        yield Banner(
-            "err",
-            f"{visible(state.name)} is failing: {said}",
-            "It retries by itself, and loses no event that the event log still keeps."
-            if of_ours
-            else "It retries by itself.",
-            runbook_of_failing(state.name),
-            state.name if of_ours else "",
-        )
-
-
-def _refused(seen: BannerInputs) -> Iterator[Banner]:
     for code, number in seen.refused.items():
-        known = CODES.get(code)
-        bodies = counted(number, "body was", "bodies were")
         yield Banner(
             "warn",
-            f"{bodies} refused in the last {duration(REFUSED_LATELY_S)}: `{code}`.",
-            known.remedy if known else "",
+            f"{counted(number, 'body was', 'bodies were')} refused in the last {duration(REFUSED_LATELY_S)}: `{code}`.",
+            CODES[code].remedy if code in CODES else "",
             "KarrotRejectingEvents",
             "rejects",
         )
-
-
-def _only_bad(seen: BannerInputs) -> Iterator[Banner]:
     if not seen.kinds.get("observation") and seen.kinds.get("incident", 0) >= _ENOUGH:
         yield Banner(
             "warn",
@@ -264,9 +240,6 @@ def _only_bad(seen: BannerInputs) -> Iterator[Banner]:
             "`karrot burrow-config` prints the section.",
             "KarrotOnlyUnhealthyVerdicts",
         )
-
-
-def _limits(seen: BannerInputs) -> Iterator[Banner]:
     if 0 < seen.max_groups <= seen.groups:
         yield Banner(
             "warn",
@@ -275,10 +248,10 @@ def _limits(seen: BannerInputs) -> Iterator[Banner]:
             "watch.",
             "KarrotSeriesDropped",
         )
-    for name, number in seen.left_out.items():
+    for name, left_out in seen.left_out.items():
         yield Banner(
             "warn",
-            f"{visible(name)} leaves out {visible(number)} groups.",
+            f"{visible(name)} leaves out {visible(left_out)} groups.",
             f"Raise `KARROT_{name.upper()}_MAX_GROUPS`, or select groups with `_INCLUDE` and `_EXCLUDE`.",
             "KarrotCloudWatchOverCap",
             name,
@@ -287,10 +260,9 @@ def _limits(seen: BannerInputs) -> Iterator[Banner]:
 
 def _heard(context: WebContext, live: Iterable[GroupState], poll: WatchedCluster | None) -> list[Heard]:
     """The clusters with a Burrow, silent ones first. A cluster needs none if its verdicts come from Kafka."""
-    now_ms, silent_after = context.clock.wall_ms(), context.stale_after_ms / 1000
-    heard_ms = context.log.heard()
+    now_ms, heard_ms = context.clock.wall_ms(), context.log.heard()
     ages = {cluster: max(0, now_ms - at_ms) / 1000 for cluster, at_ms in heard_ms.items()}
-    heard = [Heard(cluster, age, age > silent_after) for cluster, age in ages.items()]
+    heard = [Heard(cluster, age, age > context.stale_after_ms / 1000) for cluster, age in ages.items()]
     heard += [Heard(cluster, None, silent=True) for cluster in context.expected_clusters if cluster not in ages]
     if any(each.silent for each in heard):
         from_kafka = {state.key.cluster.casefold() for state in live if state.summary.source is Source.KAFKA}
@@ -298,40 +270,3 @@ def _heard(context: WebContext, live: Iterable[GroupState], poll: WatchedCluster
             from_kafka.add(poll.cluster.casefold())
         heard = [each for each in heard if not each.silent or each.cluster.casefold() not in from_kafka]
     return sorted(heard, key=lambda one: (not one.silent, one.cluster))
-
-
-def _unjudged(context: WebContext, live: Iterable[GroupState], poll: WatchedCluster | None) -> int:
-    if poll is None or context.log.log_time_ms() - poll.log_time_ms > poll.good_for_ms:
-        return 0
-    judged = {state.key.consumer for state in live if state.key.cluster == poll.cluster}
-    return sum(group.state != "Dead" and group.consumer not in judged for group in poll.groups)
-
-
-def _kinds(context: WebContext) -> dict[str, float]:
-    name = telemetry.WEBHOOK_EVENTS.name
-    return {dict(each.labels)["kind"]: each.value for each in context.log.counters() if each.name == name}
-
-
-def _refused_codes(context: WebContext) -> Counter[str]:
-    now_ms = context.clock.wall_ms()
-    newest = if_readable(lambda: context.log.rejects(_REFUSED_LOOKED_AT), ())
-    return Counter(reject.code for reject in newest if 0 <= now_ms - reject.received_at_ms <= 1000 * REFUSED_LATELY_S)
-
-
-def _left_out(context: WebContext) -> dict[str, str]:
-    notes = {name: if_readable(partial(context.log.recall, name, REPORT_NOTE), None) for name in context.reporters}
-    reports = {name: read_report(note) for name, note in notes.items()}
-    facts = ((name, fact) for name, report in reports.items() if report for fact in report.facts)
-    return {name: fact.text for name, fact in facts if fact.name == _LEFT_OUT and fact.text != "0"}
-
-
-def _reporters(context: WebContext, kept: dict[str, ReporterState]) -> list[ReporterHealth]:
-    size = context.log.size()
-    found = []
-    for name in (*context.reporters, *context.duties):
-        state = kept.get(name) or ReporterState(name, None)
-        waiting = None
-        if state.cursor and state.cursor.log_id == context.log.log_id:
-            waiting = max(0, size.last_seq - max(state.cursor.seq, size.first_seq - 1))
-        found.append(ReporterHealth(name, state.state, waiting, name in context.reporters))
-    return found

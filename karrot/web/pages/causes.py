@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from karrot.event import ABANDONED, BeyondEnd, Status
+from karrot.event import ABANDONED, Status
 from karrot.eventlog.base import EventSummary, GroupState
 from karrot.text import amount, count, duration, percent, plural, visible
 
@@ -60,7 +60,14 @@ def _of_partitions(summary: EventSummary, seconds_since_commit: float | None) ->
     warn, stop, stall, rewind = summary.bad
     since = "" if seconds_since_commit is None else f" for {duration(seconds_since_commit)}"
     if summary.beyond_end is not None:
-        return _beyond_end(summary, summary.beyond_end)
+        partitions, committed, log_end = summary.beyond_end
+        return Cause(
+            f"{_of(summary, partitions)} past the log end",
+            f"The group's offset {count(committed)} is past the end {count(log_end)}: somebody or a tool set "
+            "the offset, or the topic was restored or cut off.",
+            "The consumer reads nothing until the topic reaches the offset, or it jumps by auto.offset.reset.",
+            "KarrotOffsetBeyondEnd",
+        )
     if stop:
         return Cause(
             f"{_of(summary, stop)} stopped",
@@ -96,25 +103,17 @@ def _of_partitions(summary: EventSummary, seconds_since_commit: float | None) ->
     return _UNLISTED if summary.status is Status.ERR else _slow(summary, warn)
 
 
-def _beyond_end(summary: EventSummary, found: BeyondEnd) -> Cause:
-    partitions, committed, log_end = found
-    return Cause(
-        f"{_of(summary, partitions)} past the log end",
-        f"The group's offset {count(committed)} is past the end {count(log_end)}: somebody or a tool set "
-        "the offset, or the topic was restored or cut off.",
-        "The consumer reads nothing until the topic reaches the offset, or it jumps by auto.offset.reset.",
-        "KarrotOffsetBeyondEnd",
-    )
-
-
 def _slow(summary: EventSummary, number: int) -> Cause:
-    rates, signals = _rates(summary), summary.signals
+    signals, total, largest, partitions = summary.signals, summary.total_lag, summary.max_lag, summary.partition_count
     catches_up = signals.catch_up_seconds is not None
-    doing = f"catching up{rates}" if catches_up else f"slower than its topic{rates}"
-    if uneven := _uneven(summary):
+    doing = "catching up" if catches_up else "slower than its topic"
+    if (made := signals.produce_rate) is not None and (read := signals.consume_rate) is not None:
+        doing += f": on the worst partition it reads {_rounded(read)} messages/s, and {_rounded(made)}/s arrive"
+    if total and largest and (partitions or 0) >= _UNEVEN_PARTITIONS and largest >= total * _UNEVEN_SHARE:
+        share = percent(round(min(1.0, largest / total), 2))
         return Cause(
-            f"{uneven} on one partition",
-            f"{uneven} of the lag is on one partition. Its consumer is {doing}.",
+            f"{share} on one partition",
+            f"{share} of the lag is on one partition. Its consumer is {doing}.",
             "The topic has a hot key, or one consumer is slower than the others. More consumers would not help.",
             "KarrotConsumerLagGrowing",
         )
@@ -122,23 +121,7 @@ def _slow(summary: EventSummary, number: int) -> Cause:
     if number:
         brief = f"{_of(summary, number)} {brief}"
     look = "" if catches_up else "Add consumers if the topic has more partitions than the group has consumers."
-    runbook = "KarrotConsumerLagGrowing"
-    return Cause(brief, f"The consumer is {doing}.", look, runbook)
-
-
-def _rates(summary: EventSummary) -> str:
-    made, read = summary.signals.produce_rate, summary.signals.consume_rate
-    if made is None or read is None:
-        return ""
-    return f": on the worst partition it reads {_rounded(read)} messages/s, and {_rounded(made)}/s arrive"
-
-
-def _uneven(summary: EventSummary) -> str:
-    """The share of the lag that is on one of several partitions, if this share is at least half. Otherwise empty."""
-    total, largest, partitions = summary.total_lag, summary.max_lag, summary.partition_count
-    if not total or not largest or (partitions or 0) < _UNEVEN_PARTITIONS or largest < total * _UNEVEN_SHARE:
-        return ""
-    return percent(round(min(1.0, largest / total), 2))
+    return Cause(brief, f"The consumer is {doing}.", look, "KarrotConsumerLagGrowing")
 
 
 def _of(summary: EventSummary, number: int) -> str:

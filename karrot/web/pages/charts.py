@@ -90,7 +90,7 @@ class Band(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """A mark at a percentage of the width or height."""
+    """A mark on an axis, at a percentage of the width or height."""
 
     at: float
     text: str
@@ -231,11 +231,15 @@ def frame(start: float, end: float) -> Frame:
     """A span of time with ticks at round times in UTC."""
     end = max(end, start + 1)
     step = next((each for each in _STEPS if (end - start) / each <= _X_TICKS), ceil((end - start) / _X_TICKS))
+    form = next(form for below, form in _FORMS if step < below)
     first = -(-start // step) * step
-    count = floor((end - first) / step) + 1
     empty = Frame(start, end, ())
-    moments = (first + n * step for n in range(max(0, count)))
-    return empty._replace(ticks=[Tick(empty.x(at), _moment_text(at, step)) for at in moments])
+    ticks = []
+    for number in range(max(0, floor((end - first) / step) + 1)):
+        at = first + number * step
+        text = datetime.fromtimestamp(min(at, LAST_SECOND), UTC).strftime(form)
+        ticks.append(Tick(empty.x(at), text.lstrip("0") if form.startswith("%d") else text))
+    return empty._replace(ticks=ticks)
 
 
 def chart(points: Sequence[Point], within: Frame, *, in_time: bool) -> Chart | None:
@@ -244,91 +248,26 @@ def chart(points: Sequence[Point], within: Frame, *, in_time: bool) -> Chart | N
     if top is None:
         return None
     least = top / _Y_TICKS
-    step = float(next((each for each in _STEPS if each >= least), least)) if in_time else _round_count(least)
+    if in_time:
+        step = float(next((each for each in _STEPS if each >= least), least))
+    else:
+        size = 10.0 ** floor(log10(max(least, 1)))
+        step = next(each * size for each in (1, 2, 5, 10) if each * size >= least)
     highest = step * max(1, -(-top // step))
-    lines = [
-        " ".join(f"{within.x(at) * _WIDE / 100:g},{_HIGH * (1 - value / highest):.4g}" for at, value in piece)
-        for piece in _pieces(points)
-    ]
+    lines, areas = [], []
+    for piece in _pieces(points):
+        drawn = [(f"{within.x(at) * _WIDE / 100:g}", f"{_HIGH * (1 - value / highest):.4g}") for at, value in piece]
+        lines.append(" ".join(f"{x},{y}" for x, y in drawn))
+        areas.append(f"{drawn[0][0]},{_HIGH:g} {lines[-1]} {drawn[-1][0]},{_HIGH:g}")
     text = short_duration if in_time else short_count
     ticks = [Tick(100 * n * step / highest, text(n * step)) for n in range(1, round(highest / step) + 1)]
-    return Chart(lines, [_closed(line) for line in lines], ticks)
-
-
-def bands(statuses: Iterable[Band], within: Frame) -> list[DrawnSpan]:
-    """Statuses as spans. Equal neighbours are joined."""
-    return [
-        DrawnSpan(
-            within.x(max(band.since, within.start)),
-            round(within.x(min(band.until, within.end)) - within.x(max(band.since, within.start)), 2),
-            band.status,
-            f"{band.status} {clock(band.since)} to {clock(band.until)}",
-        )
-        for band in _joined(statuses)
-        if band.until > within.start and band.since < within.end
-    ]
-
-
-def charts_of_events(newest: Sequence[Mark], now: float) -> GroupCharts | None:
-    """The charts of recent events up to ``now`` in epoch seconds. ``None`` for fewer than two events."""
-    events = sorted(newest, key=lambda mark: mark.at_ms)
-    if len(events) < _FEWEST:
-        return None
-    end = max(now, events[-1].at_ms / 1000)
-    within = frame(events[0].at_ms / 1000, end)
-    moments = pairwise([*(mark.at_ms / 1000 for mark in events), end])
-    lasting = [(mark, *span) for mark, span in zip(events, moments, strict=True)]
-    return GroupCharts(
-        within,
-        chart([(mark.at_ms / 1000, mark.lag) for mark in events], within, in_time=False),
-        chart([(mark.at_ms / 1000, mark.lag_seconds) for mark in events], within, in_time=True),
-        # Each event of an incident shades the time up to the next event, whatever status the event has.
-        bands((Band(since, until, "incident") for mark, since, until in lasting if mark.kind is Kind.INCIDENT), within),
-        bands((Band(since, until, mark.status_text) for mark, since, until in lasting), within),
-        list(_points(events, within)),
-    )
-
-
-def charts_of_history(past: "HourlyHistory") -> GroupCharts:
-    """The charts of the last weeks, with one point per hour."""
-    within = frame(past.start.timestamp(), past.end.timestamp())
-    lags = [(hour.at.timestamp(), hour.lag_max) for hour in past.hours]
-    delays = [(hour.at.timestamp(), hour.lag_seconds) for hour in past.hours]
-    incidents = [
-        Band(each.started_at.timestamp(), (each.ended_at or past.end).timestamp(), each.worst_status or "WARN")
-        for each in reversed(past.incidents)
-    ]
-    hours = (
-        Band(hour.at.timestamp(), hour.at.timestamp() + _HOUR_S, Status(int(hour.status)).name)
-        for hour in past.hours
-        if hour.status is not None
-    )
-    return GroupCharts(
-        within,
-        chart(lags, within, in_time=False),
-        chart(delays, within, in_time=True),
-        bands(incidents, within),
-        bands(hours, within),
-        [],
-    )
-
-
-def _joined(statuses: Iterable[Band]) -> Iterator[Band]:
-    last: Band | None = None
-    for band in statuses:
-        if last is not None and last.status == band.status and last.until >= band.since:
-            last = last._replace(until=band.until)
-            continue
-        if last is not None:
-            yield last
-        last = band
-    if last is not None:
-        yield last
+    return Chart(lines, areas, ticks)
 
 
 def _pieces(points: Sequence[Point]) -> Iterator[list[tuple[float, float]]]:
     """Sequences of known values. A new one starts after a long time without events."""
-    longest = _GAP * _usual_distance(points)
+    distances = sorted(later[0] - earlier[0] for earlier, later in pairwise(points))
+    longest = _GAP * distances[len(distances) // 2] if distances else inf
     piece: list[tuple[float, float]] = []
     for at, value in points:
         if piece and (value is None or at - piece[-1][0] > longest):
@@ -340,32 +279,60 @@ def _pieces(points: Sequence[Point]) -> Iterator[list[tuple[float, float]]]:
         yield piece
 
 
-def _usual_distance(points: Sequence[Point]) -> float:
-    distances = sorted(later[0] - earlier[0] for earlier, later in pairwise(points))
-    return distances[len(distances) // 2] if distances else inf
+def bands(statuses: Iterable[Band], within: Frame) -> list[DrawnSpan]:
+    """Statuses as spans. Equal neighbours are joined."""
+    joined: list[Band] = []
+    for band in statuses:
+        if joined and joined[-1].status == band.status and joined[-1].until >= band.since:
+            joined[-1] = joined[-1]._replace(until=band.until)
+        else:
+            joined.append(band)
+    drawn = []
+    for since, until, status in joined:
+        if until > within.start and since < within.end:
+            start, end = within.x(max(since, within.start)), within.x(min(until, within.end))
+            title = f"{status} {clock(since)} to {clock(until)}"
+            drawn.append(DrawnSpan(start, round(end - start, 2), status, title))
+    return drawn
 
 
-def _closed(line: str) -> str:
-    first, last = line.split(" ", 1)[0], line.rsplit(" ", 1)[-1]
-    return f"{first.split(',')[0]},{_HIGH:g} {line} {last.split(',')[0]},{_HIGH:g}"
+def charts_of_events(newest: Sequence[Mark], now: float) -> GroupCharts | None:
+    """The charts of recent events up to ``now`` in epoch seconds. ``None`` for fewer than two events."""
+    events = sorted(newest, key=lambda mark: mark.at_ms)
+    if len(events) < _FEWEST:
+        return None
+    times = [mark.at_ms / 1000 for mark in events]
+    end = max(now, times[-1])
+    within = frame(times[0], end)
+    lasting = list(zip(events, times, [*times[1:], end], strict=True))
+    # The pointer shows an event from half-way after the previous event to half-way before the next event.
+    edges = [0.0, *((within.x(left) + within.x(right)) / 2 for left, right in pairwise(times)), 100.0]
+    parts = zip(events, pairwise(edges), strict=True)
+    return GroupCharts(
+        within,
+        chart([(at, mark.lag) for mark, at, _ in lasting], within, in_time=False),
+        chart([(at, mark.lag_seconds) for mark, at, _ in lasting], within, in_time=True),
+        # Each event of an incident shades the time up to the next event, whatever status the event has.
+        bands((Band(since, until, "incident") for mark, since, until in lasting if mark.kind is Kind.INCIDENT), within),
+        bands((Band(since, until, mark.status_text) for mark, since, until in lasting), within),
+        [ChartPoint(round(left, 2), round(right - left, 2), mark) for mark, (left, right) in parts],
+    )
 
 
-def _round_count(least: float) -> float:
-    if least <= 1:
-        return 1
-    size = 10.0 ** floor(log10(least))
-    return next(each * size for each in (1, 2, 5, 10) if each * size >= least)
-
-
-def _moment_text(at: float, step: float) -> str:
-    form = next(form for below, form in _FORMS if step < below)
-    text = datetime.fromtimestamp(min(at, LAST_SECOND), UTC).strftime(form)
-    return text.lstrip("0") if form.startswith("%d") else text
-
-
-def _points(marks: Sequence[Mark], within: Frame) -> Iterator[ChartPoint]:
-    """One point per event, from half-way after the previous event to half-way before the next event."""
-    places = [within.x(mark.at_ms / 1000) for mark in marks]
-    edges = [0.0, *((left + right) / 2 for left, right in pairwise(places)), 100.0]
-    for mark, (left, right) in zip(marks, pairwise(edges), strict=True):
-        yield ChartPoint(round(left, 2), round(right - left, 2), mark)
+def charts_of_history(past: "HourlyHistory") -> GroupCharts:
+    """The charts of the last weeks, with one point per hour."""
+    within = frame(past.start.timestamp(), past.end.timestamp())
+    hours = [(at.timestamp(), lag, seconds, status) for at, (lag, seconds, status) in past.hours]
+    incidents = [
+        Band(each.started_at.timestamp(), (each.ended_at or past.end).timestamp(), each.worst_status or "WARN")
+        for each in reversed(past.incidents)
+    ]
+    statuses = (Band(at, at + _HOUR_S, Status(int(status)).name) for at, _, _, status in hours if status is not None)
+    return GroupCharts(
+        within,
+        chart([(at, lag) for at, lag, _, _ in hours], within, in_time=False),
+        chart([(at, seconds) for at, _, seconds, _ in hours], within, in_time=True),
+        bands(incidents, within),
+        bands(statuses, within),
+        [],
+    )

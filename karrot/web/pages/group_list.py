@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -33,7 +32,7 @@ def counted_as(state: GroupState) -> str:
     return TEST if state.key.cluster in TEST_CLUSTERS and state.is_test else state.summary.status_text
 
 
-def _rank(state: GroupState) -> tuple[int, float, int, GroupKey]:
+def _place(state: GroupState) -> tuple[int, float, int, GroupKey]:
     """A group's place: by status, then by lag in seconds, then by lag. Unknown values and lower bounds come last."""
     summary = state.summary
     signals, lag = summary.signals, summary.total_lag
@@ -42,9 +41,8 @@ def _rank(state: GroupState) -> tuple[int, float, int, GroupKey]:
     return _SEVERITY.get(counted_as(state), _ODD), delay, 0 if lag is None else -1 - lag, state.key
 
 
-@dataclass(frozen=True, slots=True)
-class RankedGroups:
-    """Every group at one moment, worst first, with counts. Many pages share one object.
+class RankedGroups(NamedTuple):
+    """Groups at one time, worst first, with their numbers by status. Many pages share one object.
 
     ``counts`` has the number of groups by `counted_as`, without Burrow's own groups. ``of_burrow`` has these numbers
     for Burrow's own groups. ``burrow_behind`` lists the clusters where Burrow's own group is not OK.
@@ -56,24 +54,24 @@ class RankedGroups:
     clusters: list[str]
     burrow_behind: list[str]
 
-    @classmethod
-    def of(cls, states: Iterable[GroupState]) -> "RankedGroups":
-        """The ranked groups."""
-        ranked = sorted(states, key=_rank)
-        own = [each for each in ranked if has_burrow_name(each.key.consumer) and each.is_of_burrow]
-        of_burrow = Counter(each.summary.status_text for each in own)
-        return cls(
-            worst_first=ranked,
-            counts=Counter(map(counted_as, ranked)) - of_burrow,
-            of_burrow=of_burrow,
-            clusters=sorted({each.key.cluster for each in ranked}),
-            burrow_behind=[each.key.cluster for each in own if each.summary.status_text != WELL],
-        )
+
+def rank(states: Iterable[GroupState]) -> RankedGroups:
+    """Rank groups, and count them."""
+    ranked = sorted(states, key=_place)
+    own = [each for each in ranked if has_burrow_name(each.key.consumer) and each.is_of_burrow]
+    of_burrow = Counter(each.summary.status_text for each in own)
+    return RankedGroups(
+        ranked,
+        Counter(map(counted_as, ranked)) - of_burrow,
+        of_burrow,
+        sorted({each.key.cluster for each in ranked}),
+        [each.key.cluster for each in own if each.summary.status_text != WELL],
+    )
 
 
 def ranked_groups() -> RankedGroups:
     """The groups that are neither expired nor deleted. The pages of a second share them."""
-    return page_cache().get(RankedGroups, lambda: RankedGroups.of(web_context().log.live()), longest_ms=1000)[0]
+    return page_cache().get(RankedGroups, lambda: rank(web_context().log.live()), longest_ms=1000)[0]
 
 
 class Order(NamedTuple):
@@ -118,14 +116,12 @@ COLUMNS: Mapping[str, tuple[Callable[[GroupState], Any], bool]] = {
 """The columns for sorting, except status. Each has a function for its value, and says if the largest comes first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
+class Overview(NamedTuple):
     """The content of the list.
 
-    ``counts`` has the number of groups by status, without the filter by status and without Burrow's own groups.
-    ``of_burrow`` has these numbers for Burrow's own groups. ``total`` is the number of all groups without any filter.
-    ``matching`` is the number of groups that match. ``rows`` are the matching groups on this page. ``worst`` is the
-    worst group, or ``None`` if all are OK.
+    ``counts`` and ``of_burrow`` are those of `RankedGroups`, without the filter by status. ``total`` is the number of
+    all groups without any filter, ``matching`` of those that match. ``rows`` are the matching groups on this page.
+    ``worst`` is the worst group, or ``None`` if all are OK.
     """
 
     counts: Counter[str]
@@ -165,32 +161,29 @@ def overview(
     """Page number ``page`` (from 1) of the groups that match ``wanted``."""
     everything = ranked.worst_first
     by_name = wanted._replace(status=None)
-    named = everything if by_name == GroupFilter() else list(by_name.among(everything))
-    shown = named if wanted.status is None else list(wanted.among(named))
-    matching = order.sorted(shown)
+    counted = ranked if by_name == GroupFilter() else rank(by_name.among(everything))
+    named = counted.worst_first
+    matching = order.sorted(named if wanted.status is None else list(wanted.among(named)))
     worst = named[0] if named and counted_as(named[0]) not in {*NO_PROBLEM, TEST} else None
-    counted = ranked if named is everything else RankedGroups.of(named)
-    return Overview(
-        counts=counted.counts,
-        of_burrow=counted.of_burrow,
-        clusters=ranked.clusters,
-        total=len(everything),
-        matching=len(matching),
-        worst=worst,
-        rows=matching[(page - 1) * size : page * size],
-    )
+    rows = matching[(page - 1) * size : page * size]
+    return Overview(counted.counts, counted.of_burrow, ranked.clusters, len(everything), len(matching), worst, rows)
 
 
 def group_view(context: WebContext, state: GroupState, lags: Sequence[Point]) -> GroupView:
     """One group with its cause, and the trend of its newest lags."""
-    times = _times(context, state)
-    return GroupView(
-        state,
-        times,
-        cause=cause(state, times.since_commit),
-        spark=spark(lags),
-        trend=trend(lags),
-    )
+    # Use the log's own time. Then a change of the system clock does not change an event's age.
+    age_ms = max(0, context.log.log_time_ms() - state.log_time_ms)
+    old = age_ms > context.stale_after_ms / 2
+    as_of_ms = context.clock.wall_ms() - (age_ms if old else 0)
+    since_commit = seconds_until(as_of_ms, state.summary.last_commit_ms)
+    incident_age = seconds_until(as_of_ms, state.incident.since_ms if state.incident.open_id else None)
+    times = Times(age_ms / 1000, incident_age, since_commit, old)
+    return GroupView(state, times, cause(state, since_commit), spark(lags), trend(lags))
+
+
+def seconds_until(until_ms: int, epoch_ms: int | None) -> float | None:
+    """The seconds from ``epoch_ms`` on. ``None`` if this time is not known."""
+    return None if epoch_ms is None else max(0, until_ms - epoch_ms) / 1000
 
 
 def list_rows(context: WebContext, states: Sequence[GroupState]) -> Iterator[GroupView]:
@@ -205,26 +198,3 @@ def list_rows(context: WebContext, states: Sequence[GroupState]) -> Iterator[Gro
             except LogUnavailableError:
                 is_readable = False
         yield from map(partial(group_view, context), some, lags)
-
-
-def _times(context: WebContext, state: GroupState) -> Times:
-    incident = state.incident
-    # Use the log's own time. Then a change of the system clock does not change an event's age.
-    age_ms = max(0, context.log.log_time_ms() - state.log_time_ms)
-    old = age_ms > context.stale_after_ms / 2
-    as_of_ms = context.clock.wall_ms() - (age_ms if old else 0)
-    return Times(
-        age_ms / 1000,
-        incident_age=_seconds(as_of_ms, incident.since_ms if incident.open_id else None),
-        since_commit=_seconds(as_of_ms, state.summary.last_commit_ms),
-        old=old,
-    )
-
-
-def seconds_since(context: WebContext, epoch_ms: int | None) -> float | None:
-    """The seconds since a time. ``None`` if the time is not known."""
-    return _seconds(context.clock.wall_ms(), epoch_ms)
-
-
-def _seconds(until_ms: int, epoch_ms: int | None) -> float | None:
-    return None if epoch_ms is None else max(0, until_ms - epoch_ms) / 1000

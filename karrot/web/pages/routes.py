@@ -1,21 +1,28 @@
-"""Serves the pages of all groups, of one group and of refused bodies."""
+"""Serves the pages of all groups, of one group, of reporters and of refused bodies.
+
+``/reporters`` and ``/reporters/<name>`` also have the first Karrot's JSON.
+"""
 
 import shlex
 from typing import Any
 
-from flask import Blueprint, render_template, request
+import msgspec
+from flask import Blueprint, Response, jsonify, render_template, request
+from werkzeug.http import http_date
 
 from karrot.event import NO_PROBLEM, TEST_CLUSTERS, GroupKey, PartitionLag, Source
 from karrot.eventlog import watched_groups
 from karrot.known_problems import CODES, WATCH
+from karrot.render import burrow_config
 from karrot.reporters import commits_read
-from karrot.web.api.json_bodies import instant, reject_shape, second_opinion
+from karrot.web.api.json_bodies import instant, last_event, progress, reject_shape, second_opinion
 from karrot.web.api.routes import STATUSES, asked_filter, asked_key, asked_number, no_live_group
 from karrot.web.auth import require_reader
-from karrot.web.context import PastUnknown, WebContext, compress, if_readable, web_context
+from karrot.web.context import WebContext, compress, html_asked, if_readable, web_context
 from karrot.web.pages.banners import service_health
 from karrot.web.pages.charts import TRAIL_LENGTH, charts_of_events, charts_of_history, marks
-from karrot.web.pages.group_list import Order, group_view, list_rows, overview, ranked_groups, seconds_since
+from karrot.web.pages.group_list import Order, group_view, list_rows, overview, ranked_groups, seconds_until
+from karrot.web.pages.last_weeks import NotReadable
 from karrot.web.pages.page_cache import kept
 from karrot.web.problems import Problem
 
@@ -99,7 +106,7 @@ def show_group() -> str:
         all_listed=state.summary.source is not Source.WEBHOOK or complete is not None,
         listed_at=instant(complete.event.observed_at_ms if complete else None),
         second=second_opinion(known),
-        commit_age=seconds_since(context, state.summary.last_commit_ms),
+        commit_age=seconds_until(context.clock.wall_ms(), state.summary.last_commit_ms),
         incident_since=instant(state.incident.since_ms),
         pictures=charts_of_events(trail, context.clock.wall_ms() / 1000),
         queries=context.queries(*key),
@@ -121,6 +128,55 @@ def show_rejects() -> str:
     )
 
 
+@routes.get("/reporters")
+def list_reporters() -> Response:
+    """The progress of each reporter. The JSON has their names."""
+    context = web_context()
+    if not html_asked():
+        return _by_accept(jsonify(reporters=list(context.reporters)))
+    leader = if_readable(context.log.leader, None)
+    return _by_accept(
+        render_template(
+            "reporters.html",
+            reporters=progress(context),
+            has_replicas=context.log.replica is not None,
+            leader=leader,
+        )
+    )
+
+
+@routes.get("/reporters/<name>")
+def show_reporter(name: str) -> Response:
+    """One reporter with its last event. The JSON of an unknown reporter is an empty list, as in the first Karrot."""
+    context = web_context()
+    if html_asked():
+        reporter = next((each for each in progress(context) if each.name == name), None)
+        if reporter is None:
+            raise Problem("not_found", "No reporter with this name is switched on.")
+        unread = object()
+        last = if_readable(lambda: last_event(context, name), unread)
+        shown = {"is_readable": last is not unread, "last": None if last is unread else last}
+        return _by_accept(render_template("reporter.html", reporter=reporter, **shown))
+    answer: list[Any] = []
+    if name in context.reporters:
+        last = last_event(context, name)
+        at, body = last and http_date(last.received_at_ms // 1000), last and msgspec.json.decode(last.body, type=_Body)
+        answer.append({name: {"last_event_timestamp": at, "last_event": body and body.Event}})
+    return _by_accept(Response(msgspec.json.encode({"reporters": answer}), content_type="application/json"))
+
+
+class _Body(msgspec.Struct):
+    """A stored body. Its content is passed on unchanged, also with fields that a newer Burrow adds."""
+
+    Event: msgspec.Raw
+
+
+def _by_accept(answer: Response | str) -> Response:
+    response = Response(answer) if isinstance(answer, str) else answer
+    response.vary.add("Accept")
+    return response
+
+
 def _asked_order() -> Order:
     order = Order.read(request.args.get("sort") or str(Order()))
     if order is None:
@@ -132,8 +188,8 @@ def _asked_order() -> Order:
 
 def _past(context: WebContext, key: GroupKey) -> dict[str, Any]:
     """The group's last weeks, or the error message if the tables cannot be read."""
-    past = context.past(*key)
-    if past is None or isinstance(past, PastUnknown):
+    past = context.last_weeks(*key)
+    if past is None or isinstance(past, NotReadable):
         return {"past": None, "past_unknown": past}
     return {
         "past": charts_of_history(past),
@@ -144,7 +200,13 @@ def _past(context: WebContext, key: GroupKey) -> dict[str, Any]:
 
 
 def _welcome(context: WebContext) -> dict[str, Any]:
-    url, config = _address_and_config(context)
+    """The instructions: the URL that Burrow should post to, from the URL of this page, and the configuration for it."""
+    base = context.external_url or f"{request.scheme}://{request.host}"
+    url = f"{base.rstrip('/')}/burrow"
+    try:
+        config = burrow_config(url)
+    except ValueError:  # the Host header is not a valid address
+        url, config = _SOME_ADDRESS, burrow_config(_SOME_ADDRESS)
     user = '-u "$KARROT_BURROW_USERNAME:$KARROT_BURROW_PASSWORD" ' if context.credentials().basic else ""
     return {
         "url": url,
@@ -153,16 +215,6 @@ def _welcome(context: WebContext) -> dict[str, Any]:
         "polls_kafka": WATCH in context.duties,
         "health": service_health(context),
     }
-
-
-def _address_and_config(context: WebContext) -> tuple[str, str]:
-    """The URL that Burrow should post to, from the URL of this page, and the Burrow configuration with that URL."""
-    base = context.external_url or f"{request.scheme}://{request.host}"
-    url = f"{base.rstrip('/')}/burrow"
-    try:
-        return url, context.burrow_config(url)
-    except ValueError:  # the Host header is not a valid address
-        return _SOME_ADDRESS, context.burrow_config(_SOME_ADDRESS)
 
 
 def _badness(partition: PartitionLag) -> tuple[bool, int, str, int]:

@@ -29,7 +29,7 @@ routes.after_request(compress)
 
 
 class Alert(NamedTuple):
-    """An alert in the index. ``summary`` contains the names of labels in place of their values."""
+    """An alert in the index."""
 
     name: str
     subject: str
@@ -48,35 +48,28 @@ class Runbooks:
     @cached_property
     def alerts(self) -> Mapping[str, Alert]:
         """All alerts by name, in the order of the rules file."""
-        groups = yaml.safe_load(self._rules.read_text(encoding="utf-8"))["groups"]
-        found = (
-            Alert(
-                rule["alert"],
-                _SUBJECTS[group["name"]],
-                rule["labels"]["severity"],
-                _with_names_of_labels(rule["annotations"]["summary"]),
-            )
-            for group in groups
-            for rule in group["rules"]
-        )
-        return {alert.name: alert for alert in found}
+        found = {}
+        for group in yaml.safe_load(self._rules.read_text(encoding="utf-8"))["groups"]:
+            for rule in group["rules"]:
+                # The summary has the values of labels: the index shows the names of the labels instead.
+                parts = enumerate(_LABEL.split(rule["annotations"]["summary"]))
+                words = (Markup("<var>{}</var>").format(part) if at % 2 else escape(part) for at, part in parts)
+                subject, severity = _SUBJECTS[group["name"]], rule["labels"]["severity"]
+                found[rule["alert"]] = Alert(rule["alert"], subject, severity, Markup().join(words))
+        return found
 
     def html(self, name: str) -> Markup:
-        """The HTML of a runbook without its title, because the page has its own heading."""
+        """The HTML of a runbook without its title, with links to the other pages and to the online documentation."""
         text = (self._folder / f"{name}.md").read_text(encoding="utf-8")
         _open, _title, _close, *tokens = self._markdown.parse(text)
         for token in tokens:
             for part in token.children or ():
                 if part.type == "link_open":
-                    part.attrSet("href", self._address(str(part.attrGet("href"))))
+                    target = str(part.attrGet("href"))
+                    name = target.removesuffix(".md")
+                    here = url_for("runbooks.show_runbook", name=name) if name in self.alerts else None
+                    part.attrSet("href", here or urljoin(f"{DOCS_URL}/runbooks/", target))
         return Markup(self._markdown.renderer.render(tokens, self._markdown.options, {}))  # noqa: S704 (made without HTML of its source)
-
-    def _address(self, target: str) -> str:
-        """The URL of a link. A link to a runbook leads to a page here, any other link to the online documentation."""
-        name = target.removesuffix(".md")
-        if name in self.alerts:
-            return url_for("runbooks.show_runbook", name=name)
-        return urljoin(f"{DOCS_URL}/runbooks/", target)
 
 
 @routes.get("/runbooks")
@@ -98,8 +91,3 @@ def show_runbook(name: str) -> str:
 
 def _runbooks() -> Runbooks:
     return cast("Runbooks", current_app.extensions[EXTENSION])
-
-
-def _with_names_of_labels(summary: str) -> Markup:
-    parts = enumerate(_LABEL.split(summary))
-    return Markup().join(Markup("<var>{}</var>").format(part) if at % 2 else escape(part) for at, part in parts)

@@ -10,7 +10,6 @@ from jinja2.bccache import Bucket
 
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
-from karrot.render import burrow_config, runbooks_dir, templates_dir
 from karrot.reporters.prometheus import build, render
 from karrot.web import Credentials, WebContext, create_app
 from support.manual_clock import ManualClock
@@ -57,9 +56,6 @@ def make_website(**overrides: Any) -> Website:
         "render_metrics": lambda accept, names: render(collectors, accept, names),
         "effective_settings": lambda: {"KARROT_REPORTERS": "prometheus,stdout", "KARROT_API_TOKEN": "********"},
         "reporters": ("prometheus", "stdout"),
-        "burrow_config": burrow_config,
-        "templates": templates_dir(),
-        "runbooks": runbooks_dir(),
         "version": "2.0.0",
     }
     if isinstance(credentials := overrides.get("credentials"), Credentials):

@@ -6,7 +6,7 @@ from karrot.event import AgeKind, GroupKey, LagAge, TopicPartition
 from karrot.eventlog.base import GroupState, IncidentState
 from karrot.eventlog.group_state import summarize
 from karrot.web.api.routes import GroupFilter
-from karrot.web.pages.group_list import Order, RankedGroups, overview
+from karrot.web.pages.group_list import Order, RankedGroups, overview, rank
 from support.burrow.lag_events import make_event, make_partition
 from support.web.website import make_website
 
@@ -18,7 +18,7 @@ def ranked() -> RankedGroups:
         incident = None if status == "OK" else name
         event = make_event(consumer=name, total_lag=lag, status_text=status, incident_id=incident)
         website.context.intake.accept(event)
-    return RankedGroups.of(website.log.latest())
+    return rank(website.log.latest())
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_tests_come_last_and_count_in_no_status() -> None:
         website.context.intake.accept(event)
     of_burrow = make_partition(topic="__consumer_offsets")
     website.context.intake.accept(make_event(cluster="try", consumer="burrow-try", max_lag=of_burrow))
-    ranked = RankedGroups.of(website.log.latest())
+    ranked = rank(website.log.latest())
     found = overview(ranked, GroupFilter(), page=1, size=10)
     assert (found.of_burrow, ranked.burrow_behind) == ({}, [])
     assert (found.counts, found.worst, found.total) == ({"OK": 1, "TEST": 3}, None, 4)
@@ -90,7 +90,7 @@ def test_a_lower_bound_of_the_lag_in_seconds_ranks_after_every_known_value_by_it
         aged("dead", 323, 60, AgeKind.EXACT),
         aged("slow", 99, 61, AgeKind.EXTRAPOLATED),
     ]
-    ranked = RankedGroups.of(states)
+    ranked = rank(states)
     worst_first = ["slow", "dead", "old backlog", "idle tail"]
     assert [each.key.consumer for each in ranked.worst_first] == worst_first
     for text in ("behind", "-behind"):
@@ -103,7 +103,7 @@ def test_a_lower_bound_of_the_lag_in_seconds_ranks_after_every_known_value_by_it
 def test_burrow_s_own_groups_are_counted_separately_and_lagging_ones_are_named_worst_first() -> None:
     topic = make_partition(topic="__consumer_offsets")
     own = [state(f"burrow-{name}", status, 1, max_lag=topic) for name, status in (("a", "WARN"), ("b", "ERR"))]
-    ranked = RankedGroups.of([*own, state("burrow-c", "OK", 0, max_lag=topic), state("burrow-s rival", "WARN", 1)])
+    ranked = rank([*own, state("burrow-c", "OK", 0, max_lag=topic), state("burrow-s rival", "WARN", 1)])
     assert ranked.counts == {"WARN": 1}
     assert ranked.of_burrow == {"ERR": 1, "WARN": 1, "OK": 1}
     assert ranked.burrow_behind == ["b", "a"]

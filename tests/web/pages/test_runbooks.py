@@ -68,13 +68,14 @@ def test_links_between_runbooks_stay_in_karrot_and_others_lead_to_the_documentat
     assert [document for document in documents if not (DOCS / document).is_file()] == []
 
 
-def test_unsafe_html_and_links_in_markdown_are_not_rendered(tmp_path: Path) -> None:
+def test_unsafe_html_and_links_in_markdown_are_not_rendered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(runbooks_dir(), tmp_path / "runbooks")
     hostile = (
         "# KarrotAbsent\n\n<script>alert(1)</script> [x](javascript:alert(1)) `{{ 7*7 }}`\n\n| a |\n| --- |\n| b |\n"
     )
     (tmp_path / "runbooks" / "KarrotAbsent.md").write_text(hostile, encoding="utf-8")
-    shown = article(read(make_website(runbooks=tmp_path / "runbooks"), "/runbooks/KarrotAbsent"))
+    monkeypatch.setattr("karrot.web.runbooks_dir", lambda: tmp_path / "runbooks")
+    shown = article(read(make_website(), "/runbooks/KarrotAbsent"))
     assert "&lt;script&gt;alert(1)&lt;/script&gt; [x](javascript:alert(1)) <code>{{ 7*7 }}</code>" in shown
     assert "<td>b</td>" in shown
 
@@ -143,5 +144,6 @@ def test_the_page_of_rejects_links_to_its_runbook() -> None:
     assert linked(read(website, "/rejects")) == ["KarrotRejectingEvents"]
 
 
-def test_runbooks_are_read_only_at_the_first_request() -> None:
-    assert make_website(runbooks=templates_dir() / "nowhere").client.get("/healthz").status_code == 200
+def test_runbooks_are_read_only_at_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("karrot.web.runbooks_dir", lambda: templates_dir() / "nowhere")
+    assert make_website().client.get("/healthz").status_code == 200

@@ -1,0 +1,575 @@
+"""``karrot history``: queries the pipeline's tables, in milliseconds and without Spark.
+
+``groups``, ``timeseries`` and ``incidents`` are about a range of time; ``describe``, ``stale`` and ``risks`` are about
+one moment.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from karrot.cli.errors import NotDone, Refused, valid
+from karrot.cli.groups import OFFSETS
+from karrot.cli.options import Command, option_set, read_span, reads
+from karrot.cli.table import UNKNOWN, Column, PrintedTable, cell, json_line, print_lines, safe, shown, terminal_width
+from karrot.text import compact_duration, counted_plain, to_minute, to_second
+
+if TYPE_CHECKING:
+    from karrot.event import DayRange, TimeRange
+    from karrot.history.held_days import Days
+    from karrot.history.results import GroupDescription
+    from karrot.history.table_queries import History
+    from karrot.settings.types import Place
+
+_TIMEOUT = "karrot.history.timeout"
+_LONGEST_S = 86_400
+_RANGES_SHOWN = 5
+_LATE = timedelta(seconds=300)
+"""If the newest verdict is older than this, the command prints its time. KARROT_STALE_AFTER has the same default."""
+
+_NO_OWNERS = (
+    "the owners are unknown: the group's consumers assign partitions themselves, or use the consumer protocol of "
+    "KIP-848, whose member records Karrot does not read"
+)
+
+
+def _keep_timeout(context: click.Context, option: click.Parameter, text: str) -> None:
+    """A callback that keeps the time limit in the context, where `_answered` finds it."""
+    context.meta[_TIMEOUT] = read_span(_LONGEST_S)(context, option, text)
+
+
+def _read_time(_context: click.Context, _option: click.Parameter, text: str) -> datetime:
+    from karrot.history.moments import moment
+
+    return valid(lambda: moment(text, datetime.now(UTC)))
+
+
+def _read_step(_context: click.Context, _option: click.Parameter, text: str) -> timedelta:
+    from karrot.history.moments import granularity
+
+    return valid(partial(granularity, text))
+
+
+def _read_metrics(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Read the names of metrics. A comma separates names in one option. Keep each name once."""
+    named = [name.strip() for text in given for name in text.split(",") if name.strip()]
+    return tuple(dict.fromkeys(named)) or ("lag",)
+
+
+_time_option = partial(click.option, callback=_read_time)
+_duration_option = partial(click.option, callback=read_span(10 * 366 * 86_400))
+_group_option = click.option("--group", help="Show only this group.")
+_required_group_option = click.option("--group", required=True, help="The consumer group.")
+_limit_option = click.option("--limit", type=click.IntRange(1), help="Show at most this number of rows.")
+_look_back_option = _duration_option(
+    "--look-back",
+    default="7d",
+    help="How far before --at to search for a partition's newest offset. A longer search is slower.",
+)
+_at_option = _time_option("--at", default="now", help="A time: ISO 8601 (UTC), or an age such as 90m or 7d.")
+_range_options = option_set(
+    _time_option(
+        "--from", "since", default="24h", help="Start: a time in ISO 8601 (UTC), or an age such as 90m, 24h or 7d."
+    ),
+    _time_option("--to", "until", default="now", help="End, not included. The same form as --from."),
+)
+
+
+def _order_option(*choices: str, help: str, default: str | None = None) -> Callable[[Command], Command]:  # noqa: A002
+    return click.option("--order", type=click.Choice(choices), default=default, help=help)
+
+
+def _asking(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """The options of a command: those that all commands share, and its own between them."""
+    return option_set(
+        click.option(
+            "--tables",
+            envvar="KARROT_TABLES_DIR",
+            show_envvar=True,
+            required=True,
+            metavar="PLACE",
+            callback=reads(lambda types: types.place),
+            help="The folder or s3://bucket/prefix with the tables of karrot pipeline.",
+        ),
+        click.option("--cluster", help="Show only this cluster."),
+        click.option(
+            "--timeout",
+            default="2m",
+            metavar="DURATION",
+            callback=_keep_timeout,
+            expose_value=False,
+            help="End with an error if the answer takes longer.",
+        ),
+        *options,
+        click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of a table."),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The values of the options that commands share."""
+
+    tables: "Place"
+    cluster: str | None
+    group: str | None
+    as_json: bool
+    limit: int | None = None
+
+    def __str__(self) -> str:
+        whom = "any group" if self.group is None else f"group {self.group!r}"
+        return whom if self.cluster is None else f"{whom} of cluster {self.cluster!r}"
+
+    @property
+    def names(self) -> dict[str, str | None]:
+        return {"cluster": self.cluster, "group": self.group}
+
+    def nothing_known(self, what: object, when: str, days: Iterable[date]) -> NotDone:
+        """The error for a time without data. It names the days that the tables have."""
+        from karrot.history.held_days import day_ranges
+
+        there = _in_words(list(day_ranges(days))) or "no day of it"
+        return NotDone(_one_line(f"no data about {what} {when}; {self.tables} has {there}"))
+
+    def nothing_then(self, history: "History", at: datetime) -> NotDone:
+        """The error for a moment without data."""
+        days = history.days("commits") or history.days("partitions")
+        return self.nothing_known(self, f"at {to_minute(at)} UTC or in the look-back before it", days)
+
+    def nothing_in(self, history: "History", span: "TimeRange", table: str, what: object) -> NotDone:
+        """The error for a range of time without data."""
+        when = f"from {to_minute(span.start)} to {to_minute(span.end)} UTC"
+        return self.nothing_known(what, when, history.days(table, None, **self.names))
+
+    def sum_of(self, found: Sequence[object], what: str) -> str:
+        """The number found. If the limit hides some, also the number shown: ``12 incidents (5 shown)``."""
+        limited = "" if self.limit is None or self.limit >= len(found) else f" ({self.limit} shown)"
+        return counted_plain(len(found), what) + limited
+
+
+def _spans(since: datetime, until: datetime) -> "tuple[TimeRange, TimeRange]":
+    """The range of time, and the part of it that has passed. Later days do not count as missing."""
+    from karrot.event import TimeRange
+
+    span, now = valid(lambda: TimeRange(since, until)), datetime.now(UTC)
+    return span, TimeRange(since, min(until, now)) if since < now else span
+
+
+@contextmanager
+def _answered(tables: "Place") -> Iterator["History"]:
+    """Open the history. The history's errors end the command with a message and an exit code."""
+    from karrot.history.results import HistoryError, HistoryFailed, UnclearGroup
+    from karrot.history.table_queries import History
+    from karrot.known_problems import TABLES_PROBLEMS
+
+    timeout: timedelta = click.get_current_context().meta[_TIMEOUT]
+    try:
+        with History(tables) as history, history.limited(timeout.total_seconds()):
+            yield history
+    except UnclearGroup as error:
+        raise Refused(f"{_one_line(error)}: choose one with --cluster") from error
+    except HistoryFailed as error:
+        raise Refused(_one_line(f"{error} ({error.code}). {TABLES_PROBLEMS[error.code]}")) from error
+    except (HistoryError, ValueError, OSError) as error:
+        raise Refused(_one_line(error)) from error
+
+
+def _one_line(sentence: object) -> str:
+    """A sentence for standard error, on one line. Control characters in names are escaped."""
+    return shown(str(sentence), getattr(sys.stderr, "encoding", None) or "utf-8")
+
+
+def _in_words(days: "Sequence[DayRange]") -> str:
+    """Days in words: the first few ranges, and the number of later days."""
+    first, rest = days[:_RANGES_SHOWN], days[_RANGES_SHOWN:]
+    words = ", ".join(f"{each.first}" if each.length == 1 else f"{each.first} to {each.last}" for each in first)
+    return f"{words} and {counted_plain(sum(each.length for each in rest), 'later day')}" if rest else words
+
+
+def _say_missing(days: "Days") -> None:
+    """Print the days that the tables lack."""
+    if days.missing:
+        missing, held = (sum(each.length for each in part) for part in (days.missing, days.held))
+        of_days = f"{missing} of {counted_plain(missing + held, 'day')}"
+        click.echo(f"karrot: the tables do not hold {_in_words(days.missing)} ({of_days})", err=True)
+
+
+def _days_json(days: "Mapping[str, Iterable[DayRange]]") -> dict[str, Any]:
+    """Days by what they have in common, as ranges from the first to the last day."""
+    return {
+        name: [{"first": each.first.isoformat(), "last": each.last.isoformat()} for each in ranges]
+        for name, ranges in days.items()
+    }
+
+
+def _when(moment: datetime, at: datetime) -> str:
+    """A time. The date comes first if it differs from the date of ``at``."""
+    return f"{moment:%H:%M:%S}" if moment.date() == at.date() else to_second(moment)
+
+
+_GROUPS = (
+    Column("CLUSTER", "cluster", may_be_cut=True, goes=4),
+    Column("GROUP", "group", may_be_cut=True),
+    Column("STATUS", "status"),
+    Column("WORST", "worst_status", goes=3),
+    Column("LAG", "lag", is_number=True),
+    Column("MAX-LAG", "lag_max", is_number=True),
+    Column(
+        "MAX-SECONDS",
+        "lag_seconds_max",
+        lambda seconds: cell(None if seconds is None else round(seconds)),
+        is_number=True,
+        goes=2,
+    ),
+    Column("MINUTES", "minutes", is_number=True, goes=1),
+    Column("NOT-OK", "minutes_not_ok", is_number=True),
+    Column("INCIDENTS", "incidents", is_number=True),
+    Column("LAST", "last_at", to_minute, goes=5),
+)
+
+
+@click.command()
+@_asking(
+    _group_option,
+    _range_options,
+    _limit_option,
+    _order_option(
+        *("name", "lag", "lag_max", "not_ok", "incidents"),
+        default="name",
+        help="Sort by name, or by the largest value first.",
+    ),
+)
+def groups(since: datetime, until: datetime, order: str, **given: Any) -> None:
+    """List the groups with their lag, minutes not OK and incidents in a range of time.
+
+    If some days, or the incidents of some days, are missing in the tables, the command names these days on standard
+    error, and in the field "days" of --json.
+    """
+    from karrot.event import Status
+    from karrot.history.held_days import day_ranges
+
+    asked, (span, passed) = _Asked(**given), _spans(since, until)
+    with _answered(asked.tables) as history:
+        # Ask for these days first. If derive finishes a day before the next query, the warning still names that day.
+        uncounted = list(day_ranges(history.uncounted(span, **asked.names)))
+        found = history.groups(span, **asked.names, order=order)
+        if not found:
+            raise asked.nothing_in(history, span, "lag_minute", asked)
+        days = history.held(passed, "lag_minute", **asked.names)
+    table = PrintedTable(_GROUPS, [each._asdict() for each in found[: asked.limit]])
+    if asked.as_json:
+        all_days = days._asdict() | ({"incidents_missing": uncounted} if uncounted else {})
+        click.echo(json_line({"groups": table, "days": _days_json(all_days)}))
+        return
+    table.print_text()
+    worst = Counter(each.worst_status for each in found)
+    tally = ", ".join(f"{worst[status.name]} {status.name}" for status in reversed(Status) if status.name in worst)
+    click.echo(asked.sum_of(found, "group") + (f"; at worst {tally}" if tally else ""))
+    _say_missing(days)
+    if uncounted:
+        click.echo(f"karrot: INCIDENTS does not count the incidents on {_in_words(uncounted)}", err=True)
+
+
+def _lasted(row: Mapping[str, Any]) -> str:
+    if row["ended_at"] is None:
+        return UNKNOWN
+    return compact_duration((row["ended_at"] - row["started_at"]).total_seconds())
+
+
+_INCIDENTS = (
+    Column("STARTED", "started_at", to_minute),
+    Column("LASTED", text=_lasted, is_number=True),
+    Column("CLUSTER", "cluster", may_be_cut=True, goes=4),
+    Column("GROUP", "group", may_be_cut=True),
+    Column("WORST", "worst_status"),
+    Column("PEAK-LAG", "peak_lag", is_number=True),
+    Column("ENDED-BY", "ended_by", lambda by: safe(by or "open")),
+    Column("EVENTS", "events", is_number=True, goes=2),
+    Column("TOPICS", "topics", lambda topics: ", ".join(map(safe, topics)) or UNKNOWN, may_be_cut=True, goes=3),
+    Column("INCIDENT", "incident_id", may_be_cut=True, goes=1),
+)
+
+
+@click.command()
+@_asking(
+    _group_option,
+    _range_options,
+    _limit_option,
+    _order_option("newest", "oldest", "peak_lag", "longest", default="newest", help="The order of the incidents."),
+)
+def incidents(since: datetime, until: datetime, order: str, **given: Any) -> None:
+    """List the incidents in a range of time, including the incidents that are still open.
+
+    The exit code is 0 if the tables have verdicts from that time, even if there was no incident. It is 1 if the
+    tables have no verdicts from that time, or no verdicts on the requested group or cluster. If some days are missing
+    in the tables, the command names these days on standard error, and in the field "days" of --json.
+    """
+    asked, (span, passed) = _Asked(**given), _spans(since, until)
+    with _answered(asked.tables) as history:
+        # Ask for the days first. A day that derive adds later then counts as missing, not as a day without incidents.
+        days = history.held(passed, "incidents", **asked.names)
+        found = history.incidents(span, **asked.names, order=order)
+        if not (found or days.held):
+            raise asked.nothing_in(history, span, "incidents", f"incidents of {asked}")
+        newest = history.newest_verdict(days.held[-1].last, **asked.names) if days.held else None
+    table = PrintedTable(_INCIDENTS, [each._asdict() for each in found[: asked.limit]])
+    if asked.as_json:
+        click.echo(json_line({"incidents": table, "days": _days_json(days._asdict()), "newest_verdict": newest}))
+        return
+    table.print_text()
+    still_open = sum(each.ended_at is None for each in found)
+    click.echo(asked.sum_of(found, "incident") + (f", {still_open} open" if still_open else ""))
+    _say_missing(days)
+    if newest is not None:
+        after_held = datetime.combine(days.held[-1].last + timedelta(days=1), time(), UTC)
+        if min(passed.end, after_held) - newest > _LATE:
+            click.echo(f"karrot: the newest verdict is from {to_minute(newest)} UTC", err=True)
+
+
+@click.command()
+@_asking(
+    _required_group_option,
+    click.option(
+        "--metric",
+        "metrics",
+        multiple=True,
+        callback=_read_metrics,
+        metavar="NAME[,...]",
+        help="Names of metrics, listed in docs/history.md. Repeatable.  [default: lag]",
+    ),
+    click.option(
+        "--granularity",
+        "step",
+        default="1m",
+        callback=_read_step,
+        help="Length of a step in whole minutes, such as 1m, 5m, 1h or 1d.",
+    ),
+    click.option("--topic", help="For metrics of partitions: use only this topic."),
+    click.option("--partition", type=click.IntRange(0), help="With --topic: use only this partition."),
+    _range_options,
+    _limit_option,
+    _order_option(*("asc", "desc"), help="Order of the rows by time.  [default: asc; desc if all metrics are offsets]"),
+)
+def timeseries(
+    *,
+    since: datetime,
+    until: datetime,
+    metrics: tuple[str, ...],
+    step: timedelta,
+    order: str | None,
+    topic: str | None,
+    partition: int | None,
+    **given: Any,
+) -> None:
+    """Print metrics of a group over time, one line for each step.
+
+    A step without data about the group is left out. An unknown value is a dash, never a zero.
+    """
+    from karrot.history.time_series import METRICS, reads_newest_first
+
+    if partition is not None and topic is None:
+        raise Refused("--partition needs --topic")
+    parts = {name: value for name, value in (("topic", topic), ("partition", partition)) if value is not None}
+    asked, (span, passed) = _Asked(**given), _spans(since, until)
+    with _answered(asked.tables) as history:
+        series = history.timeseries(
+            str(asked.group),
+            span,
+            cluster=asked.cluster,
+            metrics=metrics,
+            granularity=step,
+            parts=parts,
+            newest_first=order == "desc" if order else reads_newest_first(metrics),
+            limit=asked.limit,
+        )
+        tables = [METRICS[name].table for name in metrics]
+        if not series.points:
+            raise asked.nothing_in(history, span, tables[0], f"{', '.join(metrics)} of {asked}")
+        days = history.held(passed, *tables, **asked.names)
+    columns = [Column("TIME", "at", to_minute)]
+    columns += [Column(name.upper().replace("_", "-"), name, is_number=True) for name in metrics]
+    table = PrintedTable(
+        columns, [{"at": at} | dict(zip(metrics, values, strict=True)) for at, values in series.points]
+    )
+    if asked.as_json:
+        about = {"cluster": series.cluster, "group": series.group, "granularity_seconds": step // timedelta(seconds=1)}
+        click.echo(json_line({**about, "points": table, "days": _days_json(days._asdict())}))
+        return
+    print_lines(table.lines())
+    _say_missing(days)
+
+
+def _owner(row: Mapping[str, Any]) -> str:
+    """The consumer's ID, host and client ID. Kafka writes a host as ``/10.1.2.3``."""
+    parts = (row["consumer_id"], (row["host"] or "").removeprefix("/"), row["client_id"])
+    return "/".join(safe(each) for each in parts if each) or UNKNOWN
+
+
+_DESCRIBED = (*OFFSETS, Column("OWNER", text=_owner, may_be_cut=True, goes=1))
+
+
+@click.command()
+@_asking(_required_group_option, _at_option, _look_back_option)
+def describe(at: datetime, look_back: timedelta, **given: Any) -> None:
+    """Print a group as kafka-consumer-groups --describe does, now or at a past moment.
+
+    The owner is the consumer's ID, host and client ID. A dash stands for an offset older than
+    --look-back, for a log end that was not sampled, or for an owner in a group with KIP-848's protocol.
+
+    If the tables have no records of __consumer_offsets for the group, the values come from the newest event of a resync
+    (Burrow's REST API) or of Karrot's own watch (KARROT_WATCH_BOOTSTRAP).
+    """
+    asked = _Asked(**given)
+    with _answered(asked.tables) as history:
+        found = history.describe(str(asked.group), at, cluster=asked.cluster, look_back=look_back)
+        if found is None:
+            raise asked.nothing_then(history, at)
+    if asked.as_json:
+        partitions = [each._asdict() for each in found.partitions]
+        click.echo(json_line(found._asdict() | {"partitions": partitions}))
+    else:
+        print_lines(described_lines(found))
+
+
+def described_lines(group: "GroupDescription") -> Iterator[str]:
+    """A line for each partition as in Kafka's own tool, a line with the sum, and the reason if no owner is known."""
+    table = PrintedTable(_DESCRIBED, [{"group": group.group} | each._asdict() for each in group.partitions])
+    yield from table.lines(terminal_width())
+    told = [f"lag {cell(group.lag)}", counted_plain(len(group.partitions), "partition")]
+    if group.unknown_lags:
+        told.append(f"{group.unknown_lags} of unknown lag")
+    if group.never_committed:
+        told.append(f"{group.never_committed} without an offset")
+    if group.members is not None:
+        told.append(counted_plain(group.members, "member"))
+    # If the newest offset and log end are old, the printed lag is out of date.
+    if committed := [each.committed_at for each in group.partitions if each.committed_at]:
+        told.append(f"last commit {_when(max(committed), group.at)}")
+    if looked := [each.looked_at for each in group.partitions if each.looked_at]:
+        told.append(f"log ends of {_when(max(looked), group.at)}")
+    yield f"{safe(group.group)} of {safe(group.cluster)}, {to_second(group.at)}: {', '.join(told)}"
+    if group.partitions and group.members is None and all(_owner(row) == UNKNOWN for row in table.rows):
+        yield _NO_OWNERS
+
+
+_STALE = (
+    Column("SINCE", "since", to_second),
+    Column(
+        "STALE-FOR",
+        text=lambda row: compact_duration((row["looked_at"] - row["since"]).total_seconds()),
+        is_number=True,
+    ),
+    Column("CLUSTER", "cluster", may_be_cut=True, goes=4),
+    Column("GROUP", "group", may_be_cut=True),
+    Column("TOPIC", "topic", may_be_cut=True),
+    Column("PARTITION", "partition", is_number=True),
+    Column("CURRENT-OFFSET", "current_offset", is_number=True, goes=2),
+    Column("LOG-END-OFFSET", "log_end_offset", is_number=True, goes=1),
+    Column("LAG", "lag", is_number=True),
+)
+
+
+@click.command(short_help="List the partitions whose committed offset does not move.")
+@_asking(
+    _group_option,
+    _at_option,
+    _limit_option,
+    _duration_option("--stale-for", default="2m", help="Show partitions that are stale for at least this time."),
+    _look_back_option,
+)
+def stale(at: datetime, stale_for: timedelta, look_back: timedelta, **given: Any) -> None:
+    """List the partitions whose committed offset did not move while there were messages to read.
+
+    A partition counts as stale by the same rule as in `karrot pipeline stale`. The exit code is 0 even if no partition
+    is stale. It is 1 if the group has no commit within --look-back, because its state is then unknown.
+    """
+    asked = _Asked(**given)
+    with _answered(asked.tables) as history:
+        found = history.stale(at, stale_for, look_back=look_back, **asked.names)
+        if not (found.partitions or history.last_commit(at, look_back=look_back, **asked.names)):
+            raise asked.nothing_then(history, at)
+    table = PrintedTable(_STALE, [each._asdict() | {"lag": each.lag} for each in found.partitions[: asked.limit]])
+    if asked.as_json:
+        click.echo(json_line(found._asdict() | {"partitions": table}))
+        return
+    table.print_text()
+    number, groups = len(found.partitions), {(each.cluster, each.group) for each in found.partitions}
+    told = f"{counted_plain(number, 'partition')} of {counted_plain(len(groups), 'group')} stale, {to_second(at)}: "
+    if found.committed_at:
+        told += f"last commit {_when(found.committed_at, at)}, "
+    if found.looked_at is None:
+        click.echo(f"{told}log ends unknown")
+    else:  # old log ends do not show the lag at this moment
+        is_old = at - found.looked_at > stale_for
+        click.echo(f"{told}log ends of {_when(found.looked_at, at)}" + " (no newer ones are known)" * is_old)
+
+
+_RISKS = (
+    Column("RISK", "kind"),
+    Column("AT", "at", to_second),
+    Column("CLUSTER", "cluster", may_be_cut=True, goes=4),
+    Column("GROUP", "group", may_be_cut=True),
+    Column("TOPIC", "topic", may_be_cut=True),
+    Column("PARTITION", "partition", is_number=True),
+    Column("OFFSET", "offset", is_number=True, goes=2),
+    Column("LAG", "lag", is_number=True),
+    Column("MARGIN", "margin", is_number=True, goes=1),
+    Column("BECAUSE", "because", goes=3),
+)
+
+
+@click.command()
+@_asking(
+    _group_option,
+    _at_option,
+    _limit_option,
+    _duration_option("--within", default="24h", help="Show losses that are expected within this time."),
+    _duration_option("--retention", default="7d", help="Value of Kafka's offsets.retention.minutes."),
+    _duration_option(
+        "--look-back", help="How far before --at to search for offsets.  [default: --retention plus one day]"
+    ),
+)
+def risks(at: datetime, within: timedelta, retention: timedelta, look_back: timedelta | None, **given: Any) -> None:
+    """List the committed offsets that are lost, or soon will be. The earliest loss comes first.
+
+    There are three risks. "expires": Kafka will delete the offset, because no consumer uses it. "deleted": Kafka
+    deleted the offset, and the topic still grows. "log_start": Kafka deletes messages before the group reads them.
+    MARGIN is the committed offset minus the log start offset. For example, -5 means that 5 unread messages are deleted.
+
+    The last line names the data that the tables do not have. If the members of groups are missing, "expires" is
+    shown only for offsets that have an expiry time from Kafka.
+    """
+    asked = _Asked(**given)
+    look_back = look_back or retention + timedelta(days=1)
+    with _answered(asked.tables) as history:
+        found = history.risks(at, within=within, retention=retention, look_back=look_back, **asked.names)
+        last = history.last_commit(at, look_back=look_back, **asked.names)
+        if not (found.risks or last):
+            raise asked.nothing_then(history, at)
+    table = PrintedTable(_RISKS, [each._asdict() for each in found.risks[: asked.limit]])
+    if asked.as_json:
+        unknown = {"unknown": found.unknown} if found.unknown else {}
+        click.echo(json_line({"at": at, "committed_at": last, **unknown, "risks": table}))
+        return
+    table.print_text()
+    kinds = Counter(each.kind for each in found.risks)
+    groups = {(each.cluster, each.group) for each in found.risks}
+    told = f"{counted_plain(len(found.risks), 'partition')} of {counted_plain(len(groups), 'group')} at risk"
+    told += "".join(f", {many} {kind}" for kind, many in sorted(kinds.items()))
+    told += "" if last is None else f"; last commit {_when(last, at)}"
+    click.echo(told + "".join(f"; {what} not known" for what in found.unknown))
+
+
+@click.group(commands=[groups, timeseries, incidents, describe, stale, risks])
+def history() -> None:
+    """Query the history of consumer groups in the tables.
+
+    These commands need the extra "history" (DuckDB). They need neither Spark nor a running Karrot. The exit code is 1
+    if the tables have no data for the requested time. It is 2 if there are no tables, or for wrong options.
+    """
