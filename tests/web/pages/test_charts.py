@@ -5,20 +5,18 @@ from karrot.event import GroupKey
 from karrot.web.pages.charts import (
     TRAIL_LENGTH,
     Band,
-    Mark,
     Point,
     Tick,
     Trend,
     bands,
     chart,
     frame,
-    marks,
+    point,
+    recent,
     spark,
-    trails,
     trend,
 )
 from support.burrow.lag_events import make_event
-from support.burrow.recorded_bodies import recorded_body
 from support.web.website import make_website
 
 KEY = GroupKey("prod-eu", "orders-svc")
@@ -87,32 +85,12 @@ def test_any_values_can_be_drawn_inside_the_chart(points: Points, *, in_time: bo
     assert max(tick.at for tick in drawn.ticks) <= 100.01
 
 
-def test_a_point_has_the_same_values_as_its_event() -> None:
-    website = make_website()
-    website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_err_stop.json"))
-    state = website.log.latest()[0]
-    (mark,) = marks(website.log, state.key, 5)
-    summary = state.summary
-    assert mark == Mark(
-        state.seq,
-        summary.observed_at_ms,
-        summary.received_at_ms,
-        summary.source,
-        summary.kind,
-        summary.status_text,
-        summary.total_lag,
-        summary.max_lag,
-        summary.signals.lag_seconds,
-        sum(summary.bad),
-    )
-
-
 def trail(*lags: int, every_ms: int = 1000) -> list[Point]:
     website = make_website()
     for lag in lags:
         website.context.intake.accept(make_event(total_lag=lag, observed_at_ms=website.clock.wall))
         website.clock.advance(every_ms)
-    return trails(website.log, [KEY])[0]
+    return list(map(point, recent(website.log, [KEY])[0]))
 
 
 def test_a_trail_has_the_newest_lags_of_each_group() -> None:
@@ -123,7 +101,8 @@ def test_a_trail_has_the_newest_lags_of_each_group() -> None:
             shown = lag if consumer == "a" else 7
             event = make_event(consumer=consumer, total_lag=shown, observed_at_ms=website.clock.wall)
             website.context.intake.accept(event)
-    b, nobody, a = trails(website.log, [GroupKey("prod-eu", name) for name in ("b", "nobody", "a")])
+    keys = [GroupKey("prod-eu", name) for name in ("b", "nobody", "a")]
+    b, nobody, a = (list(map(point, events)) for events in recent(website.log, keys))
     assert [lag for _, lag in a] == list(range(TRAIL_LENGTH))
     assert ({lag for _, lag in b}, len(b), nobody) == ({7}, TRAIL_LENGTH, [])
     assert a[-1][0] == website.clock.wall / 1000
