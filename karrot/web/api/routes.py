@@ -23,9 +23,6 @@ from karrot.web.problems import Problem, ProblemBody
 STATUSES = ("ERR", "WARN", "OK", "ABANDONED")
 """The statuses of a group, worst first."""
 
-_GROUPS_LIMIT, _EVENTS_LIMIT, _REJECTS_LIMIT = 100, 50, 50
-"""If the request has no ``limit``, an answer has this number of groups, recent events or refused bodies."""
-
 _MOST_LIMIT = 1000
 _ANSWERS = (GroupPage, GroupDetail, Reporters, EventLogStatus, Rejects, Readiness, Heartbeat, ProblemBody)
 
@@ -42,24 +39,21 @@ class GroupFilter(NamedTuple):
 
     def among(self, states: Iterable[GroupState]) -> Iterator[GroupState]:
         """The groups that match."""
-        if self.cluster is not None:
-            states = (state for state in states if state.key.cluster == self.cluster)
-        if self.status is not None:
-            shows_tests = self.cluster is not None  # a test has a status only for a reader who asks for its cluster
-            having = (state for state in states if state.summary.status_text == self.status)
-            states = (state for state in having if shows_tests or not state.is_test)
-        if self.text is not None:
-            text = self.text.casefold()
-            states = (
-                each for each in states if text in each.key.consumer.casefold() or text in each.key.cluster.casefold()
+        text = None if self.text is None else self.text.casefold()
+        for state in states:
+            is_there = self.cluster is None or state.key.cluster == self.cluster
+            # A test has a status only for a reader who asks for its cluster.
+            has_status = self.status is None or (
+                state.summary.status_text == self.status and (self.cluster is not None or not state.is_test)
             )
-        return iter(states)
+            if is_there and has_status and (text is None or any(text in name.casefold() for name in state.key)):
+                yield state
 
 
 @routes.get("/api/v1/groups")
 def list_groups() -> Response:
     """A page of groups, in the order of their keys. ``next`` is the key of its last group, if there are more."""
-    live, after, limit = web_context().log.live(), _asked_after(), _asked_limit(_GROUPS_LIMIT)
+    live, after, limit = web_context().log.live(), _asked_after(), _asked_limit(100)
     start = 0 if after is None else bisect_right(live, after, key=lambda state: state.key)
     found = list(islice(asked_filter().among(islice(live, start, None)), limit + 1))
     page, has_more = found[:limit], len(found) > limit
@@ -75,7 +69,7 @@ def show_group() -> Response:
     state = log.group(key)
     if state is None:
         raise no_live_group(log, key)
-    limit = _asked_limit(_EVENTS_LIMIT)
+    limit = _asked_limit(50)
     listed = if_readable(lambda: log.listed(state), None)
     return _json(group_detail(state, listed, if_readable(lambda: log.recent(key, limit), None)))
 
@@ -96,7 +90,7 @@ def show_event_log() -> Response:
 @routes.get("/api/v1/rejects")
 def list_rejects() -> Response:
     """The newest refused bodies."""
-    return _json(Rejects([reject_shape(reject) for reject in web_context().log.rejects(_asked_limit(_REJECTS_LIMIT))]))
+    return _json(Rejects([reject_shape(reject) for reject in web_context().log.rejects(_asked_limit(50))]))
 
 
 @routes.get("/openapi.json")

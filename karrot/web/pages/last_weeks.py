@@ -1,4 +1,4 @@
-"""The last weeks of a group, from the pipeline's tables. To save memory, DuckDB is imported only if there are tables."""
+"""Reads the last weeks of a group from the pipeline's tables. Only if there are tables, it imports DuckDB."""
 
 import threading
 from datetime import UTC, datetime
