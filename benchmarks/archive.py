@@ -18,6 +18,7 @@ from statistics import median
 from karrot.burrow.payload import to_wire
 from karrot.event_json_line import encode
 from karrot.eventlog.base import READ_LIMIT, Cursor, StoredEvent
+from karrot.eventlog.group_state import summarize
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.archive import build
 from karrot.reporters.base import Unreported
@@ -42,7 +43,7 @@ def made(count: int, partitions: int) -> list[StoredEvent]:
             partitions=listed,
         )
         at_ms = clock.wall_ms() + number // 10
-        found.append(StoredEvent("9f3c", number + 1, at_ms, at_ms, to_wire(event), event))
+        found.append(StoredEvent("9f3c", number + 1, at_ms, summarize(event, at_ms), to_wire(event), event))
     return found
 
 

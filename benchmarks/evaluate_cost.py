@@ -6,7 +6,6 @@ Each partition commits every ten seconds. The yardstick is numpy's sort of the s
 """
 
 import time
-import uuid
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -17,7 +16,7 @@ import numpy as np
 from karrot.burrow.notifier import NotifierSettings
 from karrot.pipeline.evaluate.bucket_records import NewCommits, NewRecords, take
 from karrot.pipeline.evaluate.bucket_state import BucketState, EvaluateRules, LogEnds, Texts, source_key
-from karrot.pipeline.evaluate.bucket_verdicts import VerdictMoment, evaluated
+from karrot.pipeline.evaluate.bucket_verdicts import BucketTask
 from karrot.pipeline.window_arrays.windows import Ints, LogEndArrays
 
 T = TypeVar("T")
@@ -62,8 +61,7 @@ def main(partitions: int, minutes: int) -> None:
         if minute:
             read_s, state = _cpu(partial(BucketState.from_bytes, content, _ASKED.rules.intervals))
         take_s, state = _cpu(partial(take, state, NewRecords(commits, {}, {}), log_ends, _ASKED))
-        moment = VerdictMoment("c", now * 1000, lambda _group: uuid.UUID(int=1))
-        judge_s, (state, sent) = _cpu(partial(evaluated, state, log_ends, _ASKED, moment))
+        judge_s, (state, sent) = _cpu(partial(BucketTask(_ASKED, "c", now * 1000, "batch").judge, state, log_ends))
         write_s, content = _cpu(state.to_bytes)
         total = read_s + take_s + judge_s + write_s
         click.echo(

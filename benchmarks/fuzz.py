@@ -21,13 +21,14 @@ with atheris.instrument_imports(include=["karrot.burrow"]):
     from support.burrow.parser_contract import assert_parsed_or_rejected
 
 from karrot.burrow import wire
+from karrot.event import OffsetSample, PartitionLag
 from support.burrow.malformed_bodies import fuzzer_corpus, mutate_body
 
 DATA = Path(__file__).resolve().parents[1] / "tests" / "data"
 LONGEST_BODY = 4096
 SLOW_S = 5
 MARKS = [*"{}[]:,", "null", "true", "1e308", "-0", "9223372036854775808", "18446744073709551616", "\\u0000", "\\ud83d"]
-STRUCTS = (wire.WebhookJson, wire.NotificationJson, wire.Verdict, wire.PartitionJson, wire.CommitJson, wire.RestReply)
+STRUCTS = (wire.WebhookJson, wire.NotificationJson, wire.Verdict, PartitionLag, OffsetSample, wire.RestReply)
 
 
 def seeds() -> Iterator[bytes]:

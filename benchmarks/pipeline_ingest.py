@@ -29,6 +29,7 @@ from pyspark.sql.streaming.listener import (
 from karrot.burrow.payload import to_wire
 from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.group_state import summarize
 from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest
 from karrot.pipeline.schemas import LINE
@@ -49,7 +50,7 @@ def _verdict(number: int, rng: random.Random) -> bytes:
     parts = tuple(make_partition(partition=number, current_lag=rng.randrange(100_000)) for number in range(2))
     lag = sum(part.current_lag or 0 for part in parts)
     event = make_event(consumer=f"group-{number % 100:03d}", total_lag=lag, max_lag=parts[0], partitions=parts)
-    line = encode(StoredEvent(_LOG_ID, 1, _START_MS, _START_MS, to_wire(event), event))
+    line = encode(StoredEvent(_LOG_ID, 1, _START_MS, summarize(event, _START_MS), to_wire(event), event))
     return line[line.index(b',"source":') :]
 
 

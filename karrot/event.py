@@ -1,13 +1,30 @@
-"""Defines the shared types: lag event, partition, commit, log end, status, incident and time range.
+"""Defines the types that the whole service shares: lag event, partition, commit, log end, status and incident.
 
-All types are immutable, do no I/O and need only the standard library. Offsets, lags and counts are numbers of messages.
-Times are epoch milliseconds. ``None`` always means "not known", never a number.
+All types are immutable and do no I/O. Commits and partitions are also the JSON of Burrow, which msgspec checks when it
+decodes them. Offsets, lags and counts are numbers of messages. Times are epoch milliseconds. ``None`` always means "not
+known", never a number.
 """
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from enum import Enum, IntEnum
-from typing import Final, NamedTuple
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Self, final
+
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
+
+UINT64_MAX: Final = 2**64 - 1
+
+Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+UInt64 = Annotated[int, Meta(ge=0)]
+"""Up to `UINT64_MAX`. `Meta` has no such limit, so `karrot.burrow.payload` checks it."""
+
+if TYPE_CHECKING:
+    Text = str
+else:
+    Text = str | None  # `karrot.burrow.payload` replaces null by ""
 
 
 class Status(IntEnum):
@@ -82,8 +99,8 @@ class BeyondEnd(NamedTuple):
 class FirstUnread(NamedTuple):
     """The first record that a group can still read. Without one, it is the last stable offset without a time."""
 
-    offset: int
-    written_ms: int | None = None
+    offset: Int64
+    written_ms: Int64 | None = None
 
 
 class TopicPartition(NamedTuple):
@@ -187,41 +204,58 @@ class LagAge(NamedTuple):
     partition: TopicPartition
 
 
-class OffsetSample(NamedTuple):
+class _Wire(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A type whose JSON is Burrow's: the fields in Burrow's order, under Burrow's names.
+
+    JSON omits a field with its default. A field with a ``default_factory`` is always there, as in Burrow's JSON.
+    """
+
+    def _replace(self, **changes: Any) -> Self:
+        return replace(self, **changes)
+
+
+class _Commit(_Wire, frozen=True):
+    offset: Int64
+    timestamp_ms: Int64 = field(name="timestamp")
+
+
+@final
+class OffsetSample(_Commit, frozen=True, kw_only=True):
     """One commit as Burrow stored it, with the lag that Burrow measured.
 
     ``lag`` is the lag when Burrow read the commit. It is ``None`` if Burrow received the commit out of order.
-    ``timestamp_ms`` can be any 64-bit number: Burrow misreads some commits of Kafka 4.1 as times near 8e18.
-    ``log_end`` is the log end offset if the source told it, and it is not the sum of ``offset`` and ``lag``.
+    ``timestamp_ms`` can be any 64-bit number: Burrow misreads some commits of Kafka 4.1 as times near 8e18. Burrow has
+    ``observed_at_ms`` since v1.3.3. ``log_end`` is the log end offset if the source told it, and it is not the sum of
+    ``offset`` and ``lag``.
     """
 
-    offset: int
-    timestamp_ms: int
-    lag: int | None
-    observed_at_ms: int | None = None
-    log_end: int | None = None
+    observed_at_ms: Int64 | None = field(default_factory=NoneType, name="observedAt")
+    lag: UInt64 | None = field(default_factory=NoneType)
+    log_end: Int64 | None = None
 
 
-class PartitionLag(NamedTuple):
+@final
+class PartitionLag(_Wire, frozen=True, kw_only=True):
     """One partition of a group: the oldest and newest commit that Burrow stored, and the lag at Burrow's evaluation.
 
     ``log_end``, ``log_start`` and ``first_unread`` come from Kafka. Burrow does not tell them. In `watch`, samples have
     the times of polls. ``moved_at_ms`` is the poll that saw the offset move last, or 0. Other sources do not have it.
+    Burrow has ``client_id`` since v1.2.1.
     """
 
     topic: str
-    partition: int
-    status_text: str
-    current_lag: int | None
-    start: OffsetSample | None = None
-    end: OffsetSample | None = None
-    owner: str = ""
-    client_id: str = ""
-    complete: float | None = None
-    log_end: int | None = None
-    log_start: int | None = None
+    partition: Int32
+    owner: Text = field(default_factory=str)
+    client_id: Text = field(default_factory=str)
+    status_text: str = field(name="status")
+    start: OffsetSample | None = field(default_factory=NoneType)
+    end: OffsetSample | None = field(default_factory=NoneType)
+    current_lag: UInt64 | None = field(default_factory=NoneType)
+    complete: float | None = field(default_factory=NoneType)
+    log_end: Int64 | None = None
+    log_start: Int64 | None = None
     first_unread: FirstUnread | None = None
-    moved_at_ms: int | None = None
+    moved_at_ms: Int64 | None = field(default=None, name="moved_at")
 
     @property
     def status(self) -> Status | None:

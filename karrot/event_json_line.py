@@ -9,9 +9,8 @@ numbers, because the same code computes them. So readers need not compute the nu
 text, byte for byte; ``null`` if the archive keeps no bodies, which take almost half of its bytes.
 """
 
-from collections.abc import Mapping
 from datetime import timedelta
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -27,12 +26,6 @@ VERSION: Literal[1] = 1
 """The version of the format. It changes when a key is removed or changes its meaning. Keys may be added at the end."""
 
 AgeName = Literal["exact", "extrapolated", "at_least"]
-
-_KIND_NAMES: Mapping[AgeKind, AgeName] = {
-    AgeKind.EXACT: "exact",
-    AgeKind.EXTRAPOLATED: "extrapolated",
-    AgeKind.AT_LEAST: "at_least",
-}
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -118,7 +111,7 @@ def decode(line: bytes) -> EventLine:
 
 def line_of(stored: StoredEvent) -> EventLine:
     event, began = stored.event, stored.event.incident_start
-    summary = summarize(event, stored.received_at_ms, stored.age)
+    summary = stored.summary
     signals = Signals() if summary.kind is Kind.DELETED else summary.signals
     kind, oldest = signals.lag_seconds_kind, signals.lag_seconds_partition
     return EventLine(
@@ -147,7 +140,7 @@ def line_of(stored: StoredEvent) -> EventLine:
         max_partition=None if event.max_lag is None else _partition_of(event.max_lag),
         partitions=tuple(map(_partition_of, event.partitions)),
         body=stored.body.decode(),
-        lag_seconds_kind=None if kind is None else _KIND_NAMES[kind],
+        lag_seconds_kind=None if kind is None else cast("AgeName", kind.name.lower()),
         lag_seconds_topic=None if oldest is None else oldest.topic,
         lag_seconds_partition=None if oldest is None else oldest.partition,
     )
@@ -161,8 +154,8 @@ def event_of(line: EventLine) -> StoredEvent:
         event = parse_stored(line.body.encode(), observed_at_ms=line.observed_at_ms, source=line.source)
     except ValueError as error:
         raise MalformedLine(f"body: {error}") from error
-    age = _age_of(line)
-    return StoredEvent(line.log_id, line.seq, line.received_at_ms, line.received_at_ms, line.body.encode(), event, age)
+    summary = summarize(event, line.received_at_ms, _age_of(line))
+    return StoredEvent(line.log_id, line.seq, line.received_at_ms, summary, line.body.encode(), event)
 
 
 def _age_of(line: EventLine) -> LagAge | None:

@@ -13,6 +13,7 @@ load than the check.
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from itertools import count
@@ -270,9 +271,8 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     host = parts.hostname or ""
     proxy = _variable(environ, f"{parts.scheme}_proxy")
     exceptions = _variable(environ, "no_proxy")
-    if not proxy or _is_near(host) or _is_in_a_range(host, exceptions):
-        return None
-    if proxy_bypass_environment(parts.netloc.rpartition("@")[2], {"no": exceptions}):
+    address = parts.netloc.rpartition("@")[2]
+    if not proxy or _is_direct(host, exceptions) or proxy_bypass_environment(address, {"no": exceptions}):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
 
@@ -290,25 +290,19 @@ def _variable(environ: Mapping[str, str], name: str) -> str:
     return environ.get(name) or environ.get(name.upper()) or ""
 
 
-def _is_near(host: str) -> bool:
-    """Whether a host is this machine, or an agent on its link such as that of ECS."""
+def _is_direct(host: str, exceptions: str) -> bool:
+    """Whether a host is this machine, an agent on its link such as that of ECS, or in a range such as ``10.0.0.0/8``.
+
+    The standard library knows names alone.
+    """
     try:
         address = ip_address(host)
     except ValueError:
         return host == "localhost"
-    return address.is_loopback or address.is_link_local
-
-
-def _is_in_a_range(host: str, exceptions: str) -> bool:
-    """Whether a host is an address in a range such as ``10.0.0.0/8``. The standard library knows names alone."""
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return False
+    if address.is_loopback or address.is_link_local:
+        return True
     for each in exceptions.split(","):
-        try:
+        with suppress(ValueError):
             if "/" in each and address in ip_network(each.strip(), strict=False):
                 return True
-        except ValueError:
-            continue
     return False

@@ -1,6 +1,7 @@
 """Lists the problems that Karrot knows: the runbook of each problem, and the remedy for each problem code.
 
-The pages, the API and `karrot doctor` use the runbooks and the remedies. A runbook has the name of an alert.
+The pages, the API and `karrot doctor` use the runbooks and the remedies. A runbook has the name of an alert. The
+module that reads changed files again, `karrot.server.newest_from_files`, has the codes of its problems.
 """
 
 from collections.abc import Mapping
@@ -36,29 +37,6 @@ TABLES_PROBLEMS: Mapping[TablesProblem, str] = {
     "history_too_large": "Use karrot history for fewer days, for one group, or with a larger --granularity.",
 }
 """The remedy for each code with which a query of the pipeline's tables can fail. The code itself is stable."""
-
-
-FileProblem = Literal["certificate_unusable", "secrets_unusable"]
-
-
-class ChangedFiles(NamedTuple):
-    """Files that Karrot reads again when they change, and what to do if it cannot use them."""
-
-    files: str
-    remedy: str
-
-
-FILE_PROBLEMS: Mapping[FileProblem, ChangedFiles] = {
-    "certificate_unusable": ChangedFiles(
-        "certificate",
-        "Make the files in KARROT_TLS_CERT and KARROT_TLS_KEY readable, and put the certificate and its own private "
-        "key without a password into them.",
-    ),
-    "secrets_unusable": ChangedFiles(
-        "secrets", "Make the file that the message names readable, and write the secret into it as UTF-8 text."
-    ),
-}
-"""The files for each code that the service logs if it cannot use changed files. The code itself is stable."""
 
 
 class Code(NamedTuple):

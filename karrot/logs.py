@@ -44,50 +44,37 @@ def configure(level: str, stream: TextIO, *, console: bool | None = None) -> Non
     values, because only values are cut. A warning or an error has a stable ``code``, and its cause as ``reason``. With
     a logger of the standard library, give the values as ``extra``.
     """
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            structlog.stdlib.PositionalArgumentsFormatter(),
-            *_shared(),
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-    )
-    readable = stream.isatty() if console is None else console
-    formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[structlog.stdlib.ExtraAdder(), *_shared()],
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(stream, console=readable)],
-    )
-    _install(level, stream, formatter)
-
-
-def _shared() -> list[Processor]:
-    return [
+    shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _shortened,
     ]
-
-
-def _rendering(stream: TextIO, *, console: bool) -> list[Processor]:
-    if console:
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
+    rendering: list[Processor] = [structlog.processors.format_exc_info, _ordered, structlog.processors.JSONRenderer()]
+    if stream.isatty() if console is None else console:
         plain = structlog.dev.plain_traceback
-        return [_printable, structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain)]
-    return [structlog.processors.format_exc_info, _ordered, structlog.processors.JSONRenderer()]
-
-
-def _install(level: str, stream: TextIO, formatter: logging.Formatter) -> None:
-    """Put Karrot's handler on the root logger, in place of its old one. Other handlers stay."""
-    root = logging.getLogger()
-    for old in [each for each in root.handlers if each.name == _HANDLER]:
-        root.removeHandler(old)
+        rendering = [_printable, structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain)]
     handler = _Handler(stream)
     handler.name = _HANDLER
-    handler.setFormatter(formatter)
-    root.addHandler(handler)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.ExtraAdder(), *shared],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [each for each in root.handlers if each.name != _HANDLER] + [handler]
     root.setLevel(level)
 
 

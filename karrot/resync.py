@@ -3,7 +3,6 @@
 import threading
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
@@ -11,7 +10,7 @@ from typing import NamedTuple
 import structlog
 
 from karrot import telemetry
-from karrot.burrow.client import Burrow, NotFound, Unaddressable, UnknownCall
+from karrot.burrow.client import Burrow, NotFound, Unaddressable
 from karrot.clock import Clock
 from karrot.deletions import MissingGroups
 from karrot.event import GroupKey, LagEvent, Source, Status
@@ -87,9 +86,7 @@ class Resync:
     def _pass(self, stop: threading.Event) -> str | None:
         """Read every group of every cluster. Returns the last error, if any."""
         self._unanswered, self._newest, self._ends_before, self._ends = 0, {}, self._ends, {}
-        ready = False
-        with suppress(UnknownCall):  # Burrow before v1.3.5 does not report that it is ready: infer no deletions from it
-            ready = self._burrow.ready()
+        ready = self._burrow.ready() or False  # an old Burrow does not report it: infer no deletions from it
         failed: str | None = None
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-resync") as pool:
             for cluster in self._burrow.clusters():

@@ -9,7 +9,7 @@ by default). So a sample can be that old, every rate is an average, and every ti
 from itertools import pairwise
 from typing import NamedTuple
 
-from karrot.event import AgeKind, LagAge, LagEvent, LogEnd, OffsetSample, PartitionLag, Status, TopicPartition
+from karrot.event import AgeKind, LagAge, LagEvent, LogEnd, PartitionLag, Status, TopicPartition
 
 _REFRESH_SECONDS = 10.0
 _MAX_SECONDS = 10 * 365 * 86_400.0
@@ -55,15 +55,23 @@ def signals_of(event: LagEvent) -> Signals:
     """The signals of one event. The function accepts every event. A signal that it cannot compute is ``None``."""
     if event.status is Status.NOTFOUND:
         return Signals()
-    scalable_lag = _scalable_lag(event)
+    # more consumers would not help the stuck partitions
+    stuck = sum(partition.current_lag or 0 for partition in event.partitions if partition.status in _NOT_SCALABLE)
+    scalable_lag = None if event.total_lag is None else max(0, event.total_lag - stuck)
     worst, now_ms = event.max_lag, event.observed_at_ms
     if worst is None:
         return Signals(scalable_lag)
-    heads = log_ends_of(worst, now_ms)
-    produce_rate = _produce_rate(heads)
+    heads, produce_rate = log_ends_of(worst, now_ms), None
+    if heads and heads[0].at_ms != heads[-1].at_ms:
+        first, last = heads[0], heads[-1]
+        produce_rate = _within(1000 * (last.offset - first.offset) / (last.at_ms - first.at_ms), _MAX_RATE)
     consume_rate = _consume_rate(worst, now_ms)
     lag_seconds, extrapolated = _lag_seconds(worst, heads, produce_rate, now_ms)
-    catch_up_seconds = _catch_up_seconds(worst.current_lag, produce_rate, consume_rate)
+    lag, catch_up_seconds = worst.current_lag, None
+    if lag == 0:
+        catch_up_seconds = 0.0
+    elif lag is not None and produce_rate is not None and consume_rate is not None and consume_rate > produce_rate:
+        catch_up_seconds = _within(lag / (consume_rate - produce_rate), _MAX_SECONDS)
     return Signals(
         scalable_lag,
         _rounded(produce_rate, 6),
@@ -72,14 +80,6 @@ def signals_of(event: LagEvent) -> Signals:
         extrapolated,
         _rounded(catch_up_seconds, 3),
     )
-
-
-def _scalable_lag(event: LagEvent) -> int | None:
-    """The total lag minus the lag of the partitions that more consumers would not help."""
-    if event.total_lag is None:
-        return None
-    stuck = [partition.current_lag or 0 for partition in event.partitions if partition.status in _NOT_SCALABLE]
-    return max(0, event.total_lag - sum(stuck))
 
 
 def scalable_lag_seconds(event: LagEvent, signals: Signals) -> float | None:
@@ -105,39 +105,21 @@ def scalable_lag_seconds(event: LagEvent, signals: Signals) -> float | None:
 
 def log_ends_of(partition: PartitionLag, now_ms: int) -> list[LogEnd]:
     """The log ends of one verdict, oldest first. None if they contradict each other, as after a new topic."""
-    heads = [head for commit in (partition.start, partition.end) if commit and (head := _head_at(commit))]
-    present = _present_head(partition, now_ms)
-    # If the receiver's clock is a little behind Burrow's, only the samples of the two commits are used.
-    if present and (not heads or present.at_ms > heads[-1].at_ms):
-        heads.append(present)
+    heads = []
+    for commit in (partition.start, partition.end):
+        if commit is not None and commit.lag is not None and commit.lag >= 0:
+            # The lag belongs to the time when Burrow read the commit.
+            at_ms = commit.timestamp_ms if commit.observed_at_ms is None else commit.observed_at_ms
+            if _is_time(at_ms):
+                heads.append(LogEnd(at_ms, commit.offset + commit.lag if commit.log_end is None else commit.log_end))
+    lag, log_end = partition.current_lag, partition.log_end_offset
+    if lag is not None and lag >= 0 and log_end is not None and _is_time(now_ms):
+        # If the receiver's clock is a little behind Burrow's, only the samples of the two commits are used.
+        heads += [LogEnd(now_ms, log_end)] if not heads or now_ms > heads[-1].at_ms else []
     for older, newer in pairwise(heads):
         if older.at_ms > newer.at_ms or older.offset > newer.offset:
             return []
     return heads
-
-
-def _head_at(commit: OffsetSample) -> LogEnd | None:
-    """The log end when Burrow read the commit. The lag belongs to that reading, not to the commit's timestamp."""
-    at_ms = commit.timestamp_ms if commit.observed_at_ms is None else commit.observed_at_ms
-    lag = commit.lag
-    if lag is None or lag < 0 or not _is_time(at_ms):
-        return None
-    return LogEnd(at_ms, commit.offset + lag if commit.log_end is None else commit.log_end)
-
-
-def _present_head(partition: PartitionLag, now_ms: int) -> LogEnd | None:
-    log_end, lag = partition.log_end_offset, partition.current_lag
-    if log_end is None or lag is None or lag < 0 or not _is_time(now_ms):
-        return None
-    return LogEnd(now_ms, log_end)
-
-
-def _produce_rate(heads: list[LogEnd]) -> float | None:
-    """The messages per second that the log grew between the first and the last sample."""
-    if not heads or heads[0].at_ms == heads[-1].at_ms:
-        return None
-    first, last = heads[0], heads[-1]
-    return _within(1000 * (last.offset - first.offset) / (last.at_ms - first.at_ms), _MAX_RATE)
 
 
 def _consume_rate(partition: PartitionLag, now_ms: int) -> float | None:
@@ -165,37 +147,21 @@ def _lag_seconds(
     position = partition.position
     if partition.current_lag is None or position is None or not heads or not _is_time(now_ms):
         return None, False
-    first = heads[0]
-    if position >= first.offset:
-        return _age(now_ms - _time_of(position, heads)), False
-    if not produce_rate:
-        return None, False
-    age = _age(now_ms - first.at_ms + 1000 * (first.offset - position) / produce_rate)
-    return age, age is not None
-
-
-def _time_of(offset: int, heads: list[LogEnd]) -> float:
-    """The time when the log grew beyond an offset. The offset must be at least that of the first sample."""
+    first, extrapolated = heads[0], position < heads[0].offset
+    written_ms: float = heads[-1].at_ms
+    if extrapolated:
+        if not produce_rate:
+            return None, False
+        written_ms = first.at_ms - 1000 * (first.offset - position) / produce_rate
     for older, newer in pairwise(heads):
-        if older.offset <= offset < newer.offset:
-            share = (offset - older.offset) / (newer.offset - older.offset)
-            return older.at_ms + share * (newer.at_ms - older.at_ms)
-    return heads[-1].at_ms
-
-
-def _age(age_ms: float) -> float | None:
-    """The age in seconds. Clocks differ, so up to a refresh below zero it is 0. Further below, it is unknown."""
-    seconds = age_ms / 1000
-    return _within(max(0.0, seconds) if seconds > -_REFRESH_SECONDS else seconds, _MAX_SECONDS)
-
-
-def _catch_up_seconds(lag: int | None, produce_rate: float | None, consume_rate: float | None) -> float | None:
-    """Seconds until the lag is zero if both rates stay the same. ``None`` if the consumer is not faster."""
-    if lag == 0:
-        return 0.0
-    if lag is None or produce_rate is None or consume_rate is None or consume_rate <= produce_rate:
-        return None
-    return _within(lag / (consume_rate - produce_rate), _MAX_SECONDS)
+        if older.offset <= position < newer.offset:
+            share = (position - older.offset) / (newer.offset - older.offset)
+            written_ms = older.at_ms + share * (newer.at_ms - older.at_ms)
+            break
+    seconds = (now_ms - written_ms) / 1000
+    # Clocks differ, so up to a refresh below zero it is 0. Further below, it is unknown.
+    age = _within(max(0.0, seconds) if seconds > -_REFRESH_SECONDS else seconds, _MAX_SECONDS)
+    return age, extrapolated and age is not None
 
 
 def _is_time(at_ms: int) -> bool:

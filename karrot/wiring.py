@@ -33,10 +33,8 @@ from karrot.reporters import prometheus
 from karrot.reporters.base import GROUP, Context, PullReporter, PushReporter, Reporter
 from karrot.reporters.commits_read import cut_off
 from karrot.reporters.prometheus.group_metrics import MetricNameQuery, promql_queries
-from karrot.server.gunicorn import Server, refuse_taken_port
-from karrot.server.leader_process import LeaderProcess
-from karrot.server.newest_from_files import NewestFromFiles
-from karrot.server.tls_certificate import Certificate
+from karrot.server.gunicorn import LeaderProcess, Server, refuse_taken_port
+from karrot.server.newest_from_files import Certificate, NewestFromFiles
 from karrot.settings.loading import Loaded, SettingsError, checked, read_secrets_again
 from karrot.settings.options import Settings, effective, needs_restart
 from karrot.settings.sources import DEFAULT
@@ -370,11 +368,9 @@ def _web_context(
 def _queries(settings: Settings, cluster: str, consumer: str) -> list[MetricNameQuery]:
     found = promql_queries(cluster, consumer)
     if "cloudwatch" in settings.reporters:
-        from karrot.render.cloudwatch_metric_names import CloudWatchNames, cloudwatch_queries
+        from karrot.render.cloudwatch_metric_names import cloudwatch_queries
 
-        options = settings.cloudwatch
-        names = CloudWatchNames(options.namespace, options.metrics, options.layouts)
-        found += cloudwatch_queries(cluster, consumer, names)
+        found += cloudwatch_queries(cluster, consumer, settings.cloudwatch)
     return found
 
 

@@ -19,7 +19,7 @@ import yaml
 
 from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.processes import NotStarted, Server, Servers, wait_until
-from karrot.render.prometheus_rules import RuleValues, alert_rules
+from karrot.render.prometheus_rules import alert_rules
 from support.prometheus.promtool import parse_rules
 from support.servers.background_server import serve_in_thread
 from support.service.free_ports import free_port
@@ -30,8 +30,8 @@ EXAMPLE = ROOT / "examples" / "alertmanager"
 CONFIG = EXAMPLE / "alertmanager.yml"
 SECRETS = "/etc/alertmanager/secrets"
 KARROT = "https://karrot.example.org"
-FULL = RuleValues(external_url=KARROT, runbook_url=f"{KARROT}/runbooks")
-ALERTS = {rule["alert"]: rule for rule in parse_rules(alert_rules(FULL))}
+FULL: dict[str, Any] = {"external_url": KARROT, "runbook_url": f"{KARROT}/runbooks"}
+ALERTS = {rule["alert"]: rule for rule in parse_rules(alert_rules(**FULL))}
 ORDERS = {"cluster": "prod-eu", "consumer": "orders"}
 GROUP_PAGE = f"{KARROT}/group?cluster=prod-eu&consumer=orders"
 _MISSING = "needs Alertmanager: install Debian's prometheus-alertmanager, or set ALERTMANAGER_BIN"

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from karrot.cli import main
 from karrot.render import burrow_config, burrow_template
-from karrot.render.prometheus_rules import RuleValues, alert_rules, recording_rules
+from karrot.render.prometheus_rules import alert_rules, recording_rules
 from karrot.settings.options import OPTIONS
 from support.prometheus.promtool import promtool
 from support.published_schemas import assert_matches_schema
@@ -90,7 +90,7 @@ def test_karrot_runs_like_a_pod_and_knows_its_settings(services: dict[str, dict[
 def test_prometheus_accepts_its_configuration_with_the_rules(tmp_path: Path) -> None:
     shutil.copy(DIRECTORY / "prometheus" / "prometheus.yml", tmp_path)
     (tmp_path / "rules").mkdir()
-    (tmp_path / "rules" / "alerts.yaml").write_text(alert_rules(RuleValues(external_url="http://localhost:5000")))
+    (tmp_path / "rules" / "alerts.yaml").write_text(alert_rules(external_url="http://localhost:5000"))
     (tmp_path / "rules" / "recordings.yaml").write_text(recording_rules())
     assert "2 rule files found" in promtool("check", "config", tmp_path / "prometheus.yml")
 

@@ -9,6 +9,8 @@ from karrot.burrow.payload import parse_webhook, to_wire
 from karrot.event import AgeKind, LagAge, LagEvent, Source, TopicPartition
 from karrot.event_json_line import EventLine, MalformedLine, PartitionLine, decode, encode, event_of, line_of
 from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.group_state import summarize
+from karrot.signals import signals_of
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import recorded_body
 
@@ -16,7 +18,8 @@ LOG_ID = "9f3c1b7a5d2e4f60"
 
 
 def stored(event: LagEvent, body: bytes | None = None) -> StoredEvent:
-    return StoredEvent(LOG_ID, 7, 1_746_950_405_120, 1_746_950_405_120, to_wire(event) if body is None else body, event)
+    at_ms = 1_746_950_405_120
+    return StoredEvent(LOG_ID, 7, at_ms, summarize(event, at_ms), to_wire(event) if body is None else body, event)
 
 
 def test_a_recorded_body_gives_the_documented_line() -> None:
@@ -78,11 +81,11 @@ def test_a_recorded_body_gives_the_documented_line() -> None:
 
 def test_a_line_says_how_the_lag_in_seconds_is_known_and_gives_the_same_age_back() -> None:
     age = LagAge(123.5, AgeKind.AT_LEAST, TopicPartition("orders.v1", 3))
-    told = replace(stored(make_event()), age=age)
-    line = decode(encode(told))
+    told = make_event()
+    line = decode(encode(replace(stored(told), summary=summarize(told, 0, age))))
     found = (line.lag_seconds, line.lag_seconds_kind, line.lag_seconds_topic, line.lag_seconds_partition)
     assert found == (123.5, "at_least", "orders.v1", 3)
-    assert event_of(line).age == age
+    assert event_of(line).summary.signals == signals_of(told).with_age(age)
 
 
 def test_a_line_has_no_time_of_a_commit_that_only_a_poll_saw() -> None:
@@ -98,7 +101,7 @@ def test_a_line_of_an_older_karrot_has_no_kind() -> None:
     old = {key: value for key, value in keys.items() if not key.startswith("lag_seconds_")}
     line = decode(json.dumps(old).encode())
     assert line.lag_seconds == keys["lag_seconds"]
-    assert event_of(line).age is None
+    assert event_of(line).summary.signals.lag_seconds_kind is None
 
 
 def test_a_line_without_its_body_has_every_other_value_but_gives_no_event_back() -> None:

@@ -11,10 +11,10 @@ from hypothesis import given
 from jsonschema import Draft202012Validator
 
 from karrot.burrow.payload import parse_webhook, to_wire
-from karrot.burrow.wire import UINT64_MAX
-from karrot.event import AgeKind, LagAge, LagEvent, TopicPartition
+from karrot.event import UINT64_MAX, AgeKind, LagAge, LagEvent, TopicPartition
 from karrot.event_json_line import EventLine, PartitionLine, decode, encode
 from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.group_state import summarize
 from karrot.reporters.kafka.reporter import message_of
 from support.burrow.lag_events import event_strategy, make_event
 from support.burrow.recorded_bodies import expected_events, recorded_body
@@ -31,7 +31,8 @@ ADDED_LATER = {"lag_seconds_kind", "lag_seconds_topic", "lag_seconds_partition"}
 
 
 def stored(event: LagEvent, body: bytes | None = None) -> StoredEvent:
-    return StoredEvent("9f3c1b7a5d2e4f60", 7, 1_746_950_405_120, 1, to_wire(event) if body is None else body, event)
+    summary = summarize(event, 1_746_950_405_120)
+    return StoredEvent("9f3c1b7a5d2e4f60", 7, 1, summary, to_wire(event) if body is None else body, event)
 
 
 def check_all(event: StoredEvent) -> None:
@@ -104,7 +105,8 @@ def test_lines_and_records_of_any_event_are_valid(event: LagEvent) -> None:
 
 @pytest.mark.parametrize("kind", list(AgeKind))
 def test_each_kind_of_lag_in_seconds_is_valid(kind: AgeKind) -> None:
-    check_all(replace(stored(make_event()), age=LagAge(123.5, kind, TopicPartition("orders.v1", 3))))
+    event, age = make_event(), LagAge(123.5, kind, TopicPartition("orders.v1", 3))
+    check_all(replace(stored(event), summary=summarize(event, 0, age)))
 
 
 def said(**changed: Any) -> dict[str, Any]:

@@ -20,11 +20,6 @@ ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 KEPT_FRAGMENTS = {
     "eventlog/postgres/committer.py:_is_refusal": "a rule with a name",
-    "render/ecs_autoscaling.py:_heartbeat": "an alarm, by its name in the template",
-    "render/ecs_autoscaling.py:_lag_high": "an alarm, by its name in the template",
-    "render/ecs_autoscaling.py:_lag_low": "an alarm, by its name in the template",
-    "render/ecs_autoscaling.py:_max_capacity": "an alarm, by its name in the template",
-    "render/ecs_autoscaling.py:_no_lag": "an alarm, by its name in the template",
     "reporters/archive/local_folder.py:_is_unfinished": "a rule with a name",
     "reporters/prometheus/group_metrics.py:_bad_partitions": "each lambda of the loop needs an index of its own",
     "reporters/prometheus/group_metrics.py:_is_status": "each lambda of the loop needs a status of its own",

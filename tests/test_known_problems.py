@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 from karrot.render import runbooks_dir
-from karrot.render.prometheus_rules import RuleValues, alert_rules
+from karrot.render.prometheus_rules import alert_rules
 from support.prometheus.promtool import parse_rules
 
 ROOT = Path(__file__).resolve().parents[1]
-ALERTS = {rule["alert"] for rule in parse_rules(alert_rules(RuleValues()))}
+ALERTS = {rule["alert"] for rule in parse_rules(alert_rules())}
 
 ONLY_PROMETHEUS_SEES = {
     "KarrotClockAhead": "only the clock of Prometheus shows that the clock of Karrot is wrong",

@@ -17,7 +17,7 @@ TEN_YEARS = 10 * 365 * 86_400
 def sample(ago: float, offset: int, lag: int | None = None, *, seen_ago: float | None = None) -> OffsetSample:
     """Return a commit ``ago`` seconds before the evaluation."""
     seen_ms = None if seen_ago is None else NOW_MS - int(seen_ago * 1000)
-    return OffsetSample(offset, NOW_MS - int(ago * 1000), lag, seen_ms)
+    return OffsetSample(offset, NOW_MS - int(ago * 1000), lag=lag, observed_at_ms=seen_ms)
 
 
 def falling_behind(**overrides: object) -> LagEvent:
@@ -28,7 +28,7 @@ def falling_behind(**overrides: object) -> LagEvent:
         end=sample(20, 9_820, 980),
         current_lag=1_180,
     )
-    return make_event(observed_at_ms=NOW_MS, max_lag=partition._replace(**overrides))  # type: ignore[arg-type]
+    return make_event(observed_at_ms=NOW_MS, max_lag=partition._replace(**overrides))
 
 
 def of(**overrides: object) -> Signals:
@@ -140,7 +140,7 @@ def test_commits_older_than_their_window_do_not_give_the_current_rate(ago: float
 
 
 def test_misread_timestamps_of_kafka_4_1_are_not_used() -> None:
-    misread = OffsetSample(9_820, 7_850_000_000_000_000_000, 980)
+    misread = OffsetSample(9_820, 7_850_000_000_000_000_000, lag=980)
     assert of(end=misread) == of()._replace(consume_rate=None)
     assert of(start=misread, end=misread) == Signals(scalable_lag=11_020)
 
@@ -233,7 +233,7 @@ def test_the_mean_error_is_within_a_tenth_from_5_messages_a_second(produce_rate:
 
 
 def test_a_partition_without_data_causes_no_error() -> None:
-    empty = PartitionLag("orders", 0, "OK", None)
+    empty = PartitionLag(topic="orders", partition=0, status_text="OK", current_lag=None)
     assert signals_of(make_event(max_lag=empty, partitions=(), total_lag=0)) == Signals(scalable_lag=0)
 
 

@@ -19,7 +19,7 @@ from karrot.eventlog.group_state import summarize
 from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
 from karrot.known_problems import WATCH
 from karrot.render import runbooks_dir, templates_dir
-from karrot.render.prometheus_rules import RuleValues, alert_rules
+from karrot.render.prometheus_rules import alert_rules
 from karrot.reporters.prometheus import build, render
 from karrot.web.pages.banners import BannerInputs, banners, outage
 from karrot.web.pages.causes import cause
@@ -123,7 +123,7 @@ def _has_data(node: Any, exists: Callable[[str], bool]) -> bool:
 
 
 def rules() -> dict[str, Mapping[str, Any]]:
-    return {rule["alert"]: rule for rule in parse_rules(alert_rules(RuleValues()))}
+    return {rule["alert"]: rule for rule in parse_rules(alert_rules())}
 
 
 def units_of(markdown: str) -> Iterator[str]:
@@ -156,7 +156,7 @@ def events_of(source: str) -> Iterator[LagEvent]:
         offset = (
             {"current_lag": None, "log_end": 90, "log_start": 2} if status in ("BEYOND_END", "NEVER_COMMITTED") else {}
         )
-        end = None if status == "NEVER_COMMITTED" else OffsetSample(9_000, 1_746_950_399_000, None if offset else 9)
+        end = None if status == "NEVER_COMMITTED" else OffsetSample(9_000, 1_746_950_399_000, lag=None if offset else 9)
         one = make_partition(status_text=status, end=end, **offset)
         yield make_event(
             consumer=f"orders-{status}",

@@ -24,8 +24,8 @@ from karrot.intake import Intake
 from karrot.known_problems import TABLES_PROBLEMS
 from karrot.reporters import commits_read
 from karrot.reporters.base import Context, Reporter
-from karrot.server.leader_process import LeaderProcess
-from karrot.server.tls_certificate import Certificate
+from karrot.server.gunicorn import LeaderProcess
+from karrot.server.newest_from_files import Certificate
 from karrot.settings.loading import Loaded, SettingsError, load
 from karrot.settings.options import Archive, Kafka, Settings
 from karrot.settings.types import Bucket, Secret

@@ -14,10 +14,11 @@ from karrot.eventlog.group_state import REMEMBERED
 from karrot.eventlog.transaction import MOST_CLUSTERS
 from karrot.eventlog.writer import KEPT_REJECTS
 from karrot.intake import KEPT_BYTES
-from karrot.known_problems import CODES, FILE_PROBLEMS, TABLES_PROBLEMS
+from karrot.known_problems import CODES, TABLES_PROBLEMS
 from karrot.pipeline.evaluate.evaluate_metrics import EVALUATE_METRICS
 from karrot.pipeline.run.turns import PIPELINE_METRICS
 from karrot.reporters.prometheus.group_metrics import MOST_PARTITIONS
+from karrot.server.newest_from_files import FILE_PROBLEMS
 from karrot.settings import options
 from tools.log_records import log_records
 
@@ -91,7 +92,7 @@ def _codes() -> str:
         "If Karrot cannot use a [changed certificate or secret]"
         "(../operations.md#renewed-certificates-and-secrets), it keeps the\n"
         "old one and logs one of these codes. `karrot_file_reload_failures_total` counts it.",
-        _table(("code", "what to do"), ((f"`{code}`", _cell(known.remedy)) for code, known in FILE_PROBLEMS.items())),
+        _table(("code", "what to do"), ((f"`{code}`", _cell(remedy)) for code, remedy in FILE_PROBLEMS.items())),
         "## Log records\n\n"
         "Each warning and each error in the log has a stable `code`. The text in `event` can change with a version,\n"
         "so search and alert by `code`. If the cause is known, it is in `reason`. Some records have a `code` of\n"

@@ -1,1 +1,1 @@
-"""Karrot's own API: the bodies of its answers, and a client for the commands and the doctor."""
+"""The JSON API: `bodies` has the bodies of its answers, for the routes and for those who read them."""

@@ -1,4 +1,4 @@
-"""The JSON bodies of Karrot's answers. ``karrot.web`` encodes them, and `Web` decodes them.
+"""The JSON bodies of Karrot's answers. The web routes encode them. The doctor and the commands decode them.
 
 These classes are also the schemas in ``/openapi.json``.
 """

@@ -195,12 +195,15 @@ class Burrow(HttpClient):
 
     # --- health ---
 
-    def ready(self) -> bool:
-        """Whether Burrow has started all its parts. Its lists may still be empty. Burrow has this call since v1.3.5."""
+    def ready(self) -> bool | None:
+        """Whether Burrow has started all its parts. ``None`` before v1.3.5. Its lists may still be empty."""
         answer = self._ask("burrow", "admin", "ready")
-        if answer.body not in (b"GOOD", b"READY", b"STARTING"):
-            raise _refusal(answer)
-        return answer.body == b"READY"
+        if answer.body in (b"GOOD", b"READY", b"STARTING"):
+            return answer.body == b"READY"
+        refusal = _refusal(answer)
+        if isinstance(refusal, UnknownCall):
+            return None
+        raise refusal
 
     # --- one request ---
 

@@ -84,19 +84,15 @@ def notify(
     """
     if group.incident is None and status > Status.OK:
         group.incident = OpenIncident(str(new_id()), now_ms)
-    notification = _decide(group, status, now_ms, settings)
+    incident = group.incident
     if status is Status.OK:
         group.incident = None
-    return notification
-
-
-def _decide(group: NotifiedGroup, status: Status, now_ms: int, settings: NotifierSettings) -> SentNotification | None:
-    if group.incident is not None and status is Status.OK and settings.send_close:
-        group.last_open_ms = None
-        return SentNotification(group.incident, is_close=True)
+        if incident is not None and settings.send_close:
+            group.last_open_ms = None
+            return SentNotification(incident, is_close=True)
     if status < settings.threshold or (settings.send_once and group.last_open_ms is not None):
         return None
     if group.last_open_ms is not None and abs(now_ms - group.last_open_ms) <= settings.pause_ms:
         return None
     group.last_open_ms = now_ms
-    return SentNotification(group.incident, is_close=False)
+    return SentNotification(incident, is_close=False)

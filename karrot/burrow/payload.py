@@ -3,13 +3,15 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from karrot.burrow import wire
 from karrot.burrow.wire import MalformedPayload, wrong
-from karrot.event import NO_PROBLEM, FirstUnread, LagEvent, OffsetSample, PartitionLag, Source
+from karrot.event import NO_PROBLEM, UINT64_MAX, LagEvent, Source
 
 
 class Bound(NamedTuple):
@@ -21,11 +23,13 @@ class Bound(NamedTuple):
     unit: str = "bytes"
 
 
-def _of_partition(field: str, most: int, text_of: Callable[[PartitionLag], str]) -> Bound:
-    def found(event: LagEvent) -> set[str]:  # the partitions of a large event have few different texts
-        return set(map(text_of, event.partitions if event.max_lag is None else (*event.partitions, event.max_lag)))
+def _of_partition(name: str, most: int, attribute: str = "") -> Bound:
+    of = attrgetter(attribute or name)
 
-    return Bound(f"$.Event.Result.partitions[...].{field}", most, found)
+    def found(event: LagEvent) -> set[str]:  # the partitions of a large event have few different texts
+        return {*map(of, event.partitions), *map(of, filter(None, (event.max_lag,)))}
+
+    return Bound(f"$.Event.Result.partitions[...].{name}", most, found)
 
 
 GROUP: Final = Bound("$.Event.Group", 1024, lambda event: (event.consumer,))
@@ -38,10 +42,10 @@ BOUNDS: Final = (
     Bound("$.Event.Extras[...]", 4096, lambda event: (value for _, value in event.extras)),
     Bound("$.Event.Result.status", 64, lambda event: (event.status_text,)),
     Bound("$.Event.Result.partitions", 100_000, lambda event: (event.partitions,), "entries"),
-    _of_partition("topic", 249, lambda each: each.topic),
-    _of_partition("status", 64, lambda each: each.status_text),
-    _of_partition("owner", 1024, lambda each: each.owner),
-    _of_partition("client_id", 1024, lambda each: each.client_id),
+    _of_partition("topic", 249),
+    _of_partition("status", 64, "status_text"),
+    _of_partition("owner", 1024),
+    _of_partition("client_id", 1024),
 )
 """Every bound. ``Result.maxlag`` has the bounds of a partition. docs/reference/bounds.md says why."""
 
@@ -93,6 +97,8 @@ def _object(raw: bytes | msgspec.Raw) -> Mapping[str, msgspec.Raw]:
 
 MAX_DEPTH = 32
 """Burrow's deepest body has 6 levels."""
+_SMALL = 4096
+"""Counting the brackets of a body with fewer bytes is faster than removing them."""
 
 Body = TypeVar("Body")
 
@@ -108,10 +114,12 @@ _LONE_SURROGATE = re.compile(
     rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])"  # a high surrogate without its low one
     rb"|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]"  # a low surrogate without its high one
 )
+_WHOLE_SHARE = re.compile(rb'("complete":[01])\.0(?=[,}])')
 _MISSING = re.compile(r"missing required field `(\w+)`")
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 _NO_START = msgspec.Raw(b'"0001-01-01T00:00:00Z"')
+_ABOVE = f"Expected `int` <= {UINT64_MAX}"
 _QUOTED = 100
 """The most characters that an error message quotes from a received text."""
 
@@ -136,13 +144,9 @@ def parse_webhook(body: bytes, *, observed_at_ms: int, source: Source = Source.W
 def parse_stored(body: bytes, *, observed_at_ms: int, source: Source) -> LagEvent:
     """Parse a stored webhook body, from any source. Raises `MalformedPayload`."""
     notification = decode(body, _WEBHOOK).event
-    return _event(
-        notification.result,
-        "$.Event.Result",
-        cluster=notification.cluster,
-        consumer=notification.group,
-        observed_at_ms=observed_at_ms,
-        source=source,
+    _check(notification.result, "$.Event.Result")
+    event = _event(notification.result, notification.cluster, notification.group, observed_at_ms, source)
+    return event._replace(
         incident_id=notification.id or None,
         incident_start=_incident_start(notification.start),
         extras=tuple(notification.extras.items()) if notification.extras else (),
@@ -161,7 +165,7 @@ def parse_outline(body: bytes, *, observed_at_ms: int, source: Source) -> Outlin
         observed_at_ms=observed_at_ms,
         source=source,
         incident_id=notification.id or None,
-        max_lag=None if verdict.maxlag is None else _partition(verdict.maxlag, "$.Event.Result.maxlag"),
+        max_lag=verdict.maxlag,
     )
     return Outline(event, sum(each.status not in NO_PROBLEM for each in verdict.partitions or ()))
 
@@ -179,19 +183,50 @@ def parse_rest(body: bytes, *, observed_at_ms: int) -> LagEvent:
     verdict = reply.status
     if verdict is None:
         raise wrong("$.status", "it is missing")
-    return _event(
-        verdict,
-        "$.status",
-        cluster=_present(verdict.cluster, "$.status.cluster"),
-        consumer=_present(verdict.group, "$.status.group"),
-        observed_at_ms=observed_at_ms,
-        source=Source.REST,
+    if verdict.cluster is None or verdict.group is None:
+        raise wrong("$.status.cluster" if verdict.cluster is None else "$.status.group", "it is missing")
+    _check(verdict, "$.status")
+    return _event(verdict, verdict.cluster, verdict.group, observed_at_ms, Source.REST)
+
+
+def _check(said: wire.Verdict, path: str) -> None:
+    """Refuse lags above `UINT64_MAX`, and replace names that are null. msgspec can do neither."""
+    if (said.totallag or 0) > UINT64_MAX:
+        raise wrong(f"{path}.totallag", _ABOVE)
+    listed = said.partitions or ()
+    for index, one in enumerate(listed if said.maxlag is None else (*listed, said.maxlag)):
+        start, end = one.start, one.end
+        if (
+            (one.current_lag or 0) > UINT64_MAX
+            or (start is not None and (start.lag or 0) > UINT64_MAX)
+            or (end is not None and (end.lag or 0) > UINT64_MAX)
+        ):
+            lags = {"current_lag": one.current_lag, "start.lag": start and start.lag, "end.lag": end and end.lag}
+            field = next(name for name, lag in lags.items() if (lag or 0) > UINT64_MAX)
+            raise wrong(f"{path}.{f'partitions[{index}]' if index < len(listed) else 'maxlag'}.{field}", _ABOVE)
+        if one.owner is None or one.client_id is None:
+            force_setattr(one, "owner", one.owner or "")
+            force_setattr(one, "client_id", one.client_id or "")
+
+
+def _event(said: wire.Verdict, cluster: str, consumer: str, observed_at_ms: int, source: Source) -> LagEvent:
+    return LagEvent(
+        cluster,
+        consumer,
+        said.status,
+        said.totallag,
+        observed_at_ms,
+        source,
+        complete=said.complete,
+        partition_count=said.partition_count,
+        max_lag=said.maxlag,
+        partitions=said.partitions or (),
     )
 
 
 def to_wire(event: LagEvent) -> bytes:
     """The body that Burrow v1.9.5 would post. `parse_stored` is the inverse. A start in the year 1 means no start."""
-    return msgspec.json.encode(
+    return _as_go_writes(
         wire.WebhookJson(
             wire.NotificationJson(
                 cluster=event.cluster,
@@ -199,7 +234,7 @@ def to_wire(event: LagEvent) -> bytes:
                 id=event.incident_id or "",
                 start=_NO_START if event.incident_start is None else _start(event.incident_start),
                 extras=dict(event.extras),
-                result=_verdict_on_wire(event),
+                result=_verdict(event),
             )
         )
     )
@@ -207,75 +242,31 @@ def to_wire(event: LagEvent) -> bytes:
 
 def result_to_wire(event: LagEvent) -> bytes:
     """The JSON of the verdict alone: ``Result`` of a webhook, ``status`` of REST ``/status`` and ``/lag``."""
-    return msgspec.json.encode(_verdict_on_wire(event))
+    return _as_go_writes(_verdict(event))
 
 
-def _present(text: str | None, path: str) -> str:
-    if text is None:
-        raise wrong(path, "it is missing")
-    return text
-
-
-# --- wire to event ---
-
-
-def _event(
-    said: wire.Verdict,
-    path: str,
-    *,
-    cluster: str,
-    consumer: str,
-    observed_at_ms: int,
-    source: Source,
-    incident_id: str | None = None,
-    incident_start: datetime | None = None,
-    extras: tuple[tuple[str, str], ...] = (),
-) -> LagEvent:
-    listed = said.partitions or ()
-    return LagEvent(
-        cluster=cluster,
-        consumer=consumer,
-        status_text=said.status,
-        total_lag=_uint64(said.totallag, path, ".totallag"),
-        observed_at_ms=observed_at_ms,
-        source=source,
-        incident_id=incident_id,
-        incident_start=incident_start,
-        complete=said.complete,
-        partition_count=said.partition_count,
-        max_lag=None if said.maxlag is None else _partition(said.maxlag, f"{path}.maxlag"),
-        partitions=tuple([_partition(one, f"{path}.partitions[{index}]") for index, one in enumerate(listed)]),
-        extras=extras,
+def _verdict(event: LagEvent) -> wire.Verdict:
+    return wire.Verdict(
+        cluster=event.cluster,
+        group=event.consumer,
+        status=event.status_text,
+        complete=event.complete,
+        partitions=event.partitions,
+        partition_count=event.partition_count,
+        maxlag=event.max_lag,
+        totallag=event.total_lag,
     )
 
 
-def _partition(said: wire.PartitionJson, path: str) -> PartitionLag:
-    return PartitionLag(
-        said.topic,
-        said.partition,
-        said.status,
-        _uint64(said.current_lag, path, ".current_lag"),
-        None if said.start is None else _sample(said.start, path, ".start.lag"),
-        None if said.end is None else _sample(said.end, path, ".end.lag"),
-        said.owner or "",
-        said.client_id or "",
-        said.complete,
-        None if said.log_end is msgspec.UNSET else said.log_end,
-        None if said.log_start is msgspec.UNSET else said.log_start,
-        None if said.first_unread is msgspec.UNSET else FirstUnread(*said.first_unread),
-        None if said.moved_at is msgspec.UNSET else said.moved_at,
-    )
+def _as_go_writes(value: msgspec.Struct) -> bytes:
+    # Go writes 1 instead of 1.0. Only a key has these quotes: JSON escapes the quotes within a text.
+    return _WHOLE_SHARE.sub(rb"\1", msgspec.json.encode(value))
 
 
-def _sample(said: wire.CommitJson, path: str, lag: str) -> OffsetSample:
-    log_end = None if said.log_end is msgspec.UNSET else said.log_end
-    return OffsetSample(said.offset, said.timestamp, _uint64(said.lag, path, lag), said.observed_at, log_end)
-
-
-def _uint64(value: int | None, path: str, field: str) -> int | None:
-    if value is not None and value > wire.UINT64_MAX:
-        raise wrong(path + field, f"Expected `int` <= {wire.UINT64_MAX}")
-    return value
+def _start(start: datetime) -> msgspec.Raw:
+    """A time as Go's ``time.RFC3339Nano`` writes it: without trailing zeros in the fraction."""
+    text = start.astimezone(UTC).replace(tzinfo=None).isoformat()
+    return msgspec.Raw(f'"{text.rstrip("0") if start.microsecond else text}Z"')
 
 
 def _incident_start(raw: msgspec.Raw) -> datetime | None:
@@ -288,108 +279,50 @@ def _incident_start(raw: msgspec.Raw) -> datetime | None:
     return None if start is None or start.year == 1 else start
 
 
-# --- event to wire ---
-
-
 def decode(body: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
-    """Decode a body. Raises `MalformedPayload` with the first error in it."""
+    """Decode a body. Raises `MalformedPayload` with the first error in it. Invalid JSON comes before a wrong field."""
     if not body.isascii():
-        _require_utf8(body)
-    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _is_too_deep(body):
+        try:
+            body.decode()  # msgspec checks only the texts that it keeps
+        except UnicodeDecodeError as error:
+            raise MalformedPayload("not_utf8", f"The body is not UTF-8 (byte {error.start}).") from error
+    if _is_too_deep(body):
         raise MalformedPayload(
             "invalid_json", f"The JSON has more than {MAX_DEPTH} levels, or its brackets do not match."
         )
     try:
         return decoder.decode(body)
     except msgspec.DecodeError as error:
-        raise _explained(body, error) from error
+        raise _refusal(body, error) from error
 
 
-def _require_utf8(body: bytes) -> None:
-    # msgspec checks only the texts that it keeps.
-    try:
-        body.decode()
-    except UnicodeDecodeError as error:
-        raise MalformedPayload("not_utf8", f"The body is not UTF-8 (byte {error.start}).") from error
-
-
-def _is_too_deep(body: bytes) -> bool:
-    """Whether brackets remain after removing `MAX_DEPTH` levels. Each round removes the innermost pairs: one level."""
-    marks = body.replace(rb"\\", b"").replace(rb"\"", b"").translate(_ONE_KIND, _ALL_BUT_MARKS)
-    brackets = b"".join(marks.replace(b'""', b"").split(b'"')[::2])
-    for _ in range(MAX_DEPTH):
-        brackets = brackets.replace(b"[]", b"")
-    return bool(brackets)
-
-
-def _explained(body: bytes, error: msgspec.DecodeError) -> MalformedPayload:
-    """Why a body could not be decoded. Invalid JSON is reported before a wrong field."""
+def _refusal(body: bytes, error: msgspec.DecodeError) -> MalformedPayload:
     try:
         _ANY_JSON.decode(body)
     except msgspec.DecodeError as syntax:
-        return _not_json(body, syntax)
+        if _LONE_SURROGATE.search(body.replace(rb"\\", b"__")):
+            return MalformedPayload(
+                "invalid_text", "A text in the body has half of a surrogate pair (\\ud800 to \\udfff)."
+            )
+        return MalformedPayload("invalid_json", f"The body is not JSON: {syntax}.")
     if not body.lstrip().startswith(b"{"):
         return MalformedPayload("not_an_object", "The body is JSON but not an object.")
-    return _wrong_by(error)
-
-
-def _not_json(body: bytes, syntax: msgspec.DecodeError) -> MalformedPayload:
-    if _LONE_SURROGATE.search(body.replace(rb"\\", b"__")):
-        return MalformedPayload("invalid_text", "A text in the body has half of a surrogate pair (\\ud800 to \\udfff).")
-    return MalformedPayload("invalid_json", f"The body is not JSON: {syntax}.")
-
-
-def _wrong_by(error: msgspec.DecodeError) -> MalformedPayload:
     what, _, at = str(error).partition(" - at `")
     path = at.removesuffix("`") or "$"
     missing = _MISSING.search(what)
     return wrong(f"{path}.{missing[1]}" if missing else path, what)
 
 
-def _verdict_on_wire(event: LagEvent) -> wire.Verdict:
-    return wire.Verdict(
-        cluster=event.cluster,
-        group=event.consumer,
-        status=event.status_text,
-        complete=_go_number(event.complete),
-        partitions=[_partition_on_wire(one) for one in event.partitions],
-        partition_count=event.partition_count,
-        maxlag=None if event.max_lag is None else _partition_on_wire(event.max_lag),
-        totallag=event.total_lag,
-    )
-
-
-def _partition_on_wire(one: PartitionLag) -> wire.PartitionJson:
-    return wire.PartitionJson(
-        topic=one.topic,
-        partition=one.partition,
-        owner=one.owner,
-        client_id=one.client_id,
-        status=one.status_text,
-        start=_commit_on_wire(one.start),
-        end=_commit_on_wire(one.end),
-        current_lag=one.current_lag,
-        complete=_go_number(one.complete),
-        log_end=msgspec.UNSET if one.log_end is None else one.log_end,
-        log_start=msgspec.UNSET if one.log_start is None else one.log_start,
-        first_unread=msgspec.UNSET if one.first_unread is None else one.first_unread,
-        moved_at=msgspec.UNSET if one.moved_at_ms is None else one.moved_at_ms,
-    )
-
-
-def _commit_on_wire(sample: OffsetSample | None) -> wire.CommitJson | None:
-    if sample is None:
-        return None
-    log_end = msgspec.UNSET if sample.log_end is None else sample.log_end
-    return wire.CommitJson(sample.offset, sample.timestamp_ms, sample.observed_at_ms, sample.lag, log_end)
-
-
-def _go_number(share: float | None) -> float | None:
-    """A share as Go writes it: 1 instead of 1.0."""
-    return int(share) if share in (0, 1) else share
-
-
-def _start(start: datetime) -> msgspec.Raw:
-    """A time as Go's ``time.RFC3339Nano`` writes it: without trailing zeros in the fraction."""
-    text = start.astimezone(UTC).replace(tzinfo=None).isoformat()
-    return msgspec.Raw(f'"{text.rstrip("0") if start.microsecond else text}Z"')
+def _is_too_deep(body: bytes) -> bool:
+    """Whether brackets remain after removing `MAX_DEPTH` levels. Each round removes the innermost pairs: one level."""
+    if len(body) < _SMALL and body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+        return False
+    if b"\\" in body:
+        body = body.replace(rb"\\", b"").replace(rb"\"", b"")
+    brackets = body.translate(_ONE_KIND, _ALL_BUT_MARKS).replace(b'""', b"")
+    brackets = b"".join(brackets.split(b'"')[::2])
+    if brackets.count(b"[") <= MAX_DEPTH:
+        return False
+    for _ in range(MAX_DEPTH):
+        brackets = brackets.replace(b"[]", b"")
+    return bool(brackets)

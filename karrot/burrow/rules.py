@@ -21,9 +21,6 @@ DEFAULT_INTERVALS = 10
 DEFAULT_EXPIRE_GROUP = 604_800
 """By default, Burrow forgets a group this many seconds after the group's last commit."""
 
-_NAMES = {status: status.name for status in Status}
-_OK = Status.OK.name
-
 Commits = Sequence[OffsetSample]
 Slots = Sequence[OffsetSample | None]
 
@@ -94,42 +91,27 @@ class Window:
         end.
         """
         position = bisect_left(self._orders, order)
-        is_newest = position == len(self._orders)
-        if not is_newest and (self._orders[position] == order or (position == 0 and self._is_full)):
+        is_newest, is_full = position == len(self._orders), len(self._samples) == self._intervals
+        if not is_newest and (self._orders[position] == order or (position == 0 and is_full)):
             return False
         lag = max(0, broker_offset - offset) if is_newest else None
-        self._place(
-            position, order, OffsetSample(offset, timestamp_ms, lag, observed_at_ms, log_end), is_newest=is_newest
-        )
-        return is_newest
-
-    @property
-    def _is_full(self) -> bool:
-        return len(self._samples) == self._intervals
-
-    def _place(self, position: int, order: int, sample: OffsetSample, *, is_newest: bool) -> None:
+        kept_ms = self._samples[position - 1].timestamp_ms if position else None
+        merged = kept_ms is not None and timestamp_ms - kept_ms < self._min_distance_ms
         # Burrow searches for the slot from the newest to the oldest slot, and compares with each slot except the
         # oldest. So in a full ring, a commit directly after the oldest commit replaces that commit at any distance.
-        if position == 1 and not is_newest and self._is_full:
-            self._replace(0, order, sample)
-            return
-        if position > 0:
-            kept_ms = self._samples[position - 1].timestamp_ms
-            if sample.timestamp_ms - kept_ms < self._min_distance_ms:
-                # Keep the older timestamp. If every merge moved the timestamp forward, no commit would get a new slot.
-                self._replace(position - 1, order, sample._replace(timestamp_ms=kept_ms))
-                return
-        self._insert(position, order, sample)
-
-    def _replace(self, position: int, order: int, sample: OffsetSample) -> None:
-        self._orders[position] = order
-        self._samples[position] = sample
-
-    def _insert(self, position: int, order: int, sample: OffsetSample) -> None:
-        self._orders.insert(position, order)
-        self._samples.insert(position, sample)
-        if len(self._samples) > self._intervals:
-            del self._orders[0], self._samples[0]
+        replaces_oldest = position == 1 and not is_newest and is_full
+        if kept_ms is not None and merged and not replaces_oldest:
+            # If every merge moved the timestamp forward, no commit would get a new slot.
+            timestamp_ms = kept_ms
+        sample = OffsetSample(offset, timestamp_ms, observed_at_ms=observed_at_ms, lag=lag, log_end=log_end)
+        if merged or replaces_oldest:
+            self._orders[position - 1], self._samples[position - 1] = order, sample
+        else:
+            self._orders.insert(position, order)
+            self._samples.insert(position, sample)
+            if is_full:
+                del self._orders[0], self._samples[0]
+        return is_newest
 
 
 def is_lag_always_not_zero(commits: Commits, allowed_lag: int = 0) -> bool:
@@ -219,27 +201,18 @@ def current_lag(slots: Slots, broker_offsets: Sequence[int]) -> int:
     return max(0, broker_offsets[-1] - newest.offset) if newest and broker_offsets else 0
 
 
-def _judged(
-    tracked: TrackedPartition, now: int, allowed_lag: int, minimum_complete: float
-) -> tuple[Status, int, float]:
-    slots, ends = tracked.slots, tracked.broker_offsets
-    lag = current_lag(slots, ends)
-    status = partition_status(slots, ends, lag, now, allowed_lag=allowed_lag, minimum_complete=minimum_complete)
-    return status, lag, _filled_share(len(_commits(slots)), len(slots))
-
-
 def _reported(tracked: TrackedPartition, status: Status, lag: int, complete: float) -> PartitionLag:
     commits = _commits(tracked.slots)
     return PartitionLag(
-        tracked.topic,
-        tracked.partition,
-        _NAMES[status],
-        lag,
-        commits[0] if commits else None,
-        commits[-1] if commits else None,
-        tracked.owner,
-        tracked.client_id,
-        as_written(complete),
+        topic=tracked.topic,
+        partition=tracked.partition,
+        owner=tracked.owner,
+        client_id=tracked.client_id,
+        status_text=status.name,
+        start=commits[0] if commits else None,
+        end=commits[-1] if commits else None,
+        current_lag=lag,
+        complete=as_written(complete),
     )
 
 
@@ -260,24 +233,28 @@ def evaluate_group(
     largest lag, ``max_lag`` is the first of them. So the order of ``partitions`` matters (in Burrow, the order of
     topics is random).
     """
-    now = now_ms // 1000
-    judged = [(tracked, *_judged(tracked, now, allowed_lag, minimum_complete)) for tracked in partitions]
+    judged = []
+    for tracked in partitions:
+        slots, ends = tracked.slots, tracked.broker_offsets
+        lag = current_lag(slots, ends)
+        status = partition_status(
+            slots, ends, lag, now_ms // 1000, allowed_lag=allowed_lag, minimum_complete=minimum_complete
+        )
+        judged.append((tracked, status, lag, _filled_share(len(_commits(slots)), len(slots))))
     if not judged:
-        return LagEvent(cluster, consumer, _OK, 0, now_ms, source, complete=0.0, partition_count=0)
+        return LagEvent(cluster, consumer, Status.OK.name, 0, now_ms, source, complete=0.0, partition_count=0)
     _, statuses, lags, completes = zip(*judged, strict=True)
-    status = group_status(statuses)
-    listed = [_reported(*each) for each in judged if show_all or each[1] > Status.OK]
     return LagEvent(
-        cluster=cluster,
-        consumer=consumer,
-        status_text=_NAMES[status],
-        total_lag=sum(lags),
-        observed_at_ms=now_ms,
-        source=source,
+        cluster,
+        consumer,
+        group_status(statuses).name,
+        sum(lags),
+        now_ms,
+        source,
         complete=complete_share(completes.count(1), len(completes)),
         partition_count=len(judged),
         max_lag=_reported(*judged[lags.index(max(lags))]),
-        partitions=tuple(listed),
+        partitions=tuple(_reported(*each) for each in judged if show_all or each[1] > Status.OK),
     )
 
 

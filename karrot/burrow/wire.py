@@ -1,55 +1,22 @@
-"""Defines the JSON objects that Burrow v1.0.0 to v1.9.5 sends, field by field.
+"""Defines the JSON objects around the partitions (`karrot.event`) that Burrow v1.0.0 to v1.9.5 sends.
 
 Sources: ``core/protocol/evaluator.go``, ``core/protocol/storage.go``, ``core/internal/notifier/helpers.go`` and
 ``core/internal/httpserver/structs.go``. The fields are in the order in which Burrow writes them. Unknown keys are
 ignored. Fields with a default may be missing, because older releases do not send them. ``None`` means ``null`` or
-missing. ``log_end``, ``log_start``, ``first_unread`` and ``moved_at`` come from `karrot watch` only, and are left out
-if not known.
+missing.
 """
 
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
+from msgspec import Meta, Raw, Struct, field
 
-UINT64_MAX = 2**64 - 1
+from karrot.event import PartitionLag, UInt64
 
-Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
-Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-UInt64 = Annotated[int, Meta(ge=0)]
-"""Up to `UINT64_MAX`. The code that reads such a field checks this limit, because msgspec cannot."""
 
 Code = Literal[
     "empty_body", "not_utf8", "invalid_json", "not_an_object", "unsupported_template", "invalid_field", "invalid_text"
 ]
-
-
-class CommitJson(Struct, gc=False):
-    """A stored commit. Burrow has ``observedAt`` since v1.3.3, and ``lag`` may be null since v1.3.0."""
-
-    offset: Int64
-    timestamp: Int64
-    observed_at: Int64 | None = field(default=None, name="observedAt")
-    lag: UInt64 | None = None
-    log_end: Int64 | UnsetType = UNSET
-
-
-class PartitionJson(Struct, kw_only=True):
-    """One partition of a group. Burrow has ``client_id`` since v1.2.1."""
-
-    topic: str
-    partition: Int32
-    owner: str | None = None
-    client_id: str | None = None
-    status: str
-    start: CommitJson | None = None
-    end: CommitJson | None = None
-    current_lag: UInt64 | None = None
-    complete: float | None = None
-    log_end: Int64 | UnsetType = UNSET
-    log_start: Int64 | UnsetType = UNSET
-    first_unread: tuple[Int64, Int64 | None] | UnsetType = UNSET
-    moved_at: Int64 | UnsetType = UNSET
 
 
 class Verdict(Struct, kw_only=True):
@@ -59,9 +26,9 @@ class Verdict(Struct, kw_only=True):
     group: str | None = None
     status: str
     complete: float | None = None
-    partitions: list[PartitionJson] | None = None
+    partitions: tuple[PartitionLag, ...] | None = None
     partition_count: Count | None = None
-    maxlag: PartitionJson | None = None
+    maxlag: PartitionLag | None = None
     totallag: UInt64 | None
 
 
@@ -93,7 +60,7 @@ class OutlinedVerdict(Struct):
 
     status: str
     totallag: UInt64 | None
-    maxlag: PartitionJson | None = None
+    maxlag: PartitionLag | None = None
     partitions: list[OutlinedPartition] | None = None
 
 

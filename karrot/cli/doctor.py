@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karrot.cli.auth_headers import secret
 from karrot.cli.errors import Refused, valid
-from karrot.cli.options import url_option
+from karrot.cli.options import secret, url_option
 from karrot.cli.table import print_lines, safe
 from karrot.text import counted_plain
 

@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -40,10 +40,9 @@ _AT_ONCE = 8
 class GroupAnswers:
     """The verdicts on groups, sorted by group, and an error for each group whose request failed.
 
-    ``teller`` names the source of the verdicts. ``healths`` has Kafka's data about the groups, if Kafka was asked.
-    Without Burrow, the verdicts have a lag but no status. Rebalances are counted between two requests to Kafka, so the
-    first request gives no count. ``others`` are groups of Kafka that are not consumer groups. ``gone`` are groups of
-    Burrow that Kafka does not list.
+    ``kafka`` has Kafka's data about the groups, if Kafka was asked. Without Burrow, ``burrow_url`` is empty, and the
+    verdicts have a lag but no status. ``named`` says whether the user named the groups. ``gone`` are groups of Burrow
+    that Kafka does not list.
     """
 
     cluster: str
@@ -51,32 +50,29 @@ class GroupAnswers:
     failed: Mapping[str, Exception]
     named: bool = False
     is_ready: bool = True
-    teller: str = "Burrow"
-    healths: "Mapping[str, GroupHealth] | None" = None
-    counts_rebalances: bool = False
-    others: Collection[str] = ()
-    gone: Collection[str] = ()
     burrow_url: str = ""
+    kafka: "ClusterSnapshot | None" = None
+    gone: Collection[str] = ()
 
     @property
     def has_failed(self) -> bool:
         """Whether Burrow lists no group, or a request failed that can succeed later or with another group name."""
         from karrot.burrow.client import Unaddressable
 
-        lists_none = self.teller == "Burrow" and not self.verdicts and not self.failed
-        return lists_none or any(self.named or not isinstance(error, Unaddressable) for error in self.failed.values())
+        if not self.verdicts and not self.failed:
+            return bool(self.burrow_url)
+        return any(self.named or not isinstance(error, Unaddressable) for error in self.failed.values())
 
     @property
     def notes(self) -> list[str]:
         """Sentences about the groups that the table does not show."""
         said = [f"{group!a} is not shown: {error}" for group, error in self.failed.items()]
         if not self.verdicts and not self.failed:
-            said.append(
-                f"{self.teller} has no group in {shown(self.cluster)}"
-                + ("" if self.is_ready else f": {self.teller} is still starting")
-            )
-        if self.others and not self.named:
-            number, names = counted_plain(len(self.others), "group"), some([*map(shown, sorted(self.others))])
+            starting = "" if self.is_ready else ": Burrow is still starting"
+            said.append(f"{'Burrow' if self.burrow_url else 'Kafka'} has no group in {shown(self.cluster)}{starting}")
+        if self.kafka and self.kafka.others and not self.burrow_url and not self.named:
+            others = self.kafka.others
+            number, names = counted_plain(len(others), "group"), some([*map(shown, sorted(others))])
             said.append(f"{number} not watched yet (share groups or other kinds): {names}")
         if self.gone:
             said.append(
@@ -181,51 +177,41 @@ def _run(
     from karrot.burrow.client import Burrow
     from karrot.http_client import RequestFailed
 
-    with ExitStack() as held:
-        burrow = None if url is None else held.enter_context(Burrow(url))
-        kafka = None if bootstrap is None else cluster_reader(bootstrap, command_config, cluster)
+    kafka = None if bootstrap is None else cluster_reader(bootstrap, command_config, cluster)
+    show = groups_json if as_json else table
 
-        def look() -> GroupAnswers:
-            if burrow is None and kafka is not None:
-                return ask_kafka(kafka, groups)
-            if burrow is None:
-                raise Refused(
-                    "no source is given: give Burrow's address as --burrow, or brokers as --bootstrap-servers"
-                )
+    def look(burrow: "Burrow | None") -> GroupAnswers:
+        if burrow is None and kafka is not None:
+            return ask_kafka(kafka, groups)
+        if burrow is None:
+            raise Refused("no source is given: give Burrow's address as --burrow, or brokers as --bootstrap-servers")
+        try:
+            asked = ask(burrow, cluster_of(burrow, cluster), groups, with_all_partitions=with_all_partitions)
+        except RequestFailed as error:
+            raise NotDone(str(error)) from error
+        return asked if kafka is None else beside_burrow(asked, kafka)
+
+    with nullcontext() if url is None else Burrow(url) as burrow, suppress(*[KeyboardInterrupt] if follow else []):
+        while follow:
             try:
-                asked = ask(burrow, cluster_of(burrow, cluster), groups, with_all_partitions=with_all_partitions)
-            except RequestFailed as error:
-                raise NotDone(str(error)) from error
-            return asked if kafka is None else beside_burrow(asked, kafka)
-
-        show = groups_json if as_json else table
-        if follow:
-            _keep_watching(look, show, interval)
-            return
-        asked = look()
-        print_lines(show(asked))
-        if asked.has_failed:
-            raise NotDone("\n".join(asked.notes))
-        for note in asked.notes:
-            click.echo(f"karrot: {note}", err=True)
-
-
-def _keep_watching(
-    look: Callable[[], GroupAnswers], show: Callable[[GroupAnswers], Iterator[str]], interval: float
-) -> None:
-    """Print the answer at each interval until Ctrl-C. If there is no answer, print the error and ask again."""
-    with suppress(KeyboardInterrupt):
-        while True:
-            try:
-                asked = look()
+                asked = look(burrow)
                 lines, notes = list(show(asked)), asked.notes
             except NotDone as error:
                 lines, notes = [], [error.message]
             click.clear()
-            print_lines(lines)
-            for note in notes:
-                click.echo(f"karrot: {note}", err=True)
+            _print(lines, notes)
             time.sleep(interval)
+        asked = look(burrow)
+        if asked.has_failed:
+            print_lines(show(asked))
+            raise NotDone("\n".join(asked.notes))
+        _print(show(asked), asked.notes)
+
+
+def _print(lines: Iterable[str], notes: Iterable[str]) -> None:
+    print_lines(lines)
+    for note in notes:
+        click.echo(f"karrot: {note}", err=True)
 
 
 def cluster_of(burrow: "Burrow", wanted: str | None) -> str:
@@ -263,7 +249,7 @@ def ask(burrow: "Burrow", cluster: str, groups: Sequence[str], *, with_all_parti
         tuple(said for said in answers if not isinstance(said, RequestFailed)),
         failed if groups else {group: said for group, said in failed.items() if not isinstance(said, NotFound)},
         named=bool(groups),
-        is_ready=bool(names) or _is_ready(burrow),
+        is_ready=bool(names) or burrow.ready() is not False,
         burrow_url=burrow.url,
     )
 
@@ -275,15 +261,6 @@ def _answer(question: "Callable[[str, str], LagEvent]", cluster: str, group: str
         return question(cluster, group)
     except RequestFailed as error:
         return error
-
-
-def _is_ready(burrow: "Burrow") -> bool:
-    from karrot.burrow.client import UnknownCall
-
-    try:
-        return burrow.ready()
-    except UnknownCall:
-        return True  # Burrow before v1.3.5 does not report whether it is ready
 
 
 def cluster_reader(brokers: Sequence[str], properties: Path | None, cluster: str | None) -> "ClusterReader":
@@ -299,16 +276,8 @@ def ask_kafka(kafka: "ClusterReader", groups: Collection[str]) -> GroupAnswers:
     from karrot.watch.cluster_interface import ClusterError
 
     snapshot = _snapshot(kafka, groups)
-    return GroupAnswers(
-        kafka.name,
-        snapshot.lags,
-        {group: ClusterError(*failure) for group, failure in snapshot.failures.items()},
-        named=bool(groups),
-        teller="Kafka",
-        healths=snapshot.healths,
-        counts_rebalances=snapshot.counts_rebalances,
-        others=snapshot.others,
-    )
+    failed = {group: ClusterError(*failure) for group, failure in snapshot.failures.items()}
+    return GroupAnswers(kafka.name, snapshot.lags, failed, named=bool(groups), kafka=snapshot)
 
 
 def beside_burrow(asked: GroupAnswers, kafka: "ClusterReader") -> GroupAnswers:
@@ -323,8 +292,7 @@ def beside_burrow(asked: GroupAnswers, kafka: "ClusterReader") -> GroupAnswers:
     snapshot = _snapshot(kafka, groups)
     gone = sorted(each for each in groups if snapshot.failures.get(each) == NOT_LISTED and not has_burrow_name(each))
     missing = {group: GroupHealth(group, "not in Kafka", None, None, 0, None, None) for group in gone}
-    healths = {**snapshot.healths, **missing}
-    return replace(asked, healths=healths, gone=gone, counts_rebalances=snapshot.counts_rebalances)
+    return replace(asked, kafka=snapshot._replace(healths={**snapshot.healths, **missing}), gone=gone)
 
 
 def _snapshot(kafka: "ClusterReader", groups: Collection[str]) -> "ClusterSnapshot":
@@ -388,12 +356,12 @@ def groups_table(asked: GroupAnswers) -> Iterator[str]:
     """A line for each group, and a line with the totals."""
     if not asked.verdicts:
         return
-    columns = _GROUPS if asked.healths is None else (*_GROUPS, *KAFKA)
+    columns = (*_GROUPS, *KAFKA) if asked.kafka else _GROUPS
     yield from PrintedTable(columns, [_group_fields(asked, event) for event in asked.verdicts]).lines(terminal_width())
     groups, lag = len(asked.verdicts), sum_of_known(asked.verdicts)
     told = [tally(event.status_text for event in asked.verdicts)]
-    if asked.healths is not None:
-        told.append(tally(health.state for health in asked.healths.values()))
+    if asked.kafka:
+        told.append(tally(health.state for health in asked.kafka.healths.values()))
     yield "; ".join([f"{safe(asked.cluster)}: {counted_plain(groups, 'group')}, lag {lag}", *filter(None, told)])
 
 
@@ -435,28 +403,24 @@ def _sum(event: "LagEvent") -> str:
 
 def _stability(asked: GroupAnswers, event: "LagEvent") -> str:
     """Kafka's data about a group, for the end of the group's last line."""
-    health = (asked.healths or {}).get(event.consumer)
-    if health is None:
+    health = asked.kafka.healths.get(event.consumer) if asked.kafka else None
+    if asked.kafka is None or health is None:
         return ""
-    told = [health.state]
-    if health.members is not None:
-        told.append(counted_plain(health.members, "member"))
-    if health.coordinator is not None:
-        told.append(f"coordinator {health.coordinator}")
-    if asked.counts_rebalances:
-        told.append(counted_plain(health.rebalances, "rebalance"))
-    if health.messages_lost:
-        told.append(f"{health.messages_lost} lost unread")
-    if health.uncommitted:
-        told.append(f"{counted_plain(health.uncommitted, 'partition')} without a committed offset")
-    elif not event.partitions and not event.status_text:
-        told.append(
-            "no committed offset is visible: nothing was committed yet, the offsets expired, or Karrot has no right "
-            "Describe on the topics"
-        )
-    if health.beyond_end:
-        told.append(f"{counted_plain(health.beyond_end, 'partition')} with an offset past the log end")
-    return "; " + ", ".join(told)
+    invisible = (
+        "no committed offset is visible: nothing was committed yet, the offsets expired, or Karrot has no right "
+        "Describe on the topics"
+    )
+    without = f"{counted_plain(health.uncommitted or 0, 'partition')} without a committed offset"
+    told = (
+        health.state,
+        "" if health.members is None else counted_plain(health.members, "member"),
+        "" if health.coordinator is None else f"coordinator {health.coordinator}",
+        counted_plain(health.rebalances, "rebalance") if asked.kafka.counts_rebalances else "",
+        f"{health.messages_lost} lost unread" if health.messages_lost else "",
+        without if health.uncommitted else "" if event.partitions or event.status_text else invisible,
+        f"{counted_plain(health.beyond_end, 'partition')} with an offset past the log end" if health.beyond_end else "",
+    )
+    return "; " + ", ".join(filter(None, told))
 
 
 def groups_json(asked: GroupAnswers) -> Iterator[str]:
@@ -478,9 +442,10 @@ def _group_fields(asked: GroupAnswers, event: "LagEvent") -> dict[str, Any]:
         "worst": worst and _partition_fields(worst) | {"share": _share_of(event)},
         "partitions": [_partition_fields(each) for each in event.partitions],
     }
-    if asked.healths is None:
+    if asked.kafka is None:
         return fields
-    return fields | health_fields(asked.healths.get(event.consumer), counts_rebalances=asked.counts_rebalances)
+    health = asked.kafka.healths.get(event.consumer)
+    return fields | health_fields(health, counts_rebalances=asked.kafka.counts_rebalances)
 
 
 def health_fields(health: "GroupHealth | None", *, counts_rebalances: bool = True) -> dict[str, Any]:

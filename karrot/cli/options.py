@@ -1,7 +1,10 @@
-"""Defines the options that several commands share, and reads their values."""
+"""Defines the options that several commands share, and reads their values and the secrets of commands."""
 
+import base64
+import getpass
 import math
 import os
+import warnings
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
@@ -105,6 +108,38 @@ def _read_days(_context: click.Context, option: click.Parameter, given: Any) -> 
 def read_seconds(least: float, most: float) -> Callable[[click.Context, click.Parameter, str], float]:
     """A callback that reads a short duration, such as ``0.5``, ``500ms`` or ``2.5s``, as seconds."""
     return reads(lambda types: types.timeout(least, most))  # type: ignore[no-any-return]
+
+
+def credentials(user: str | None) -> dict[str, str]:
+    """The header with the credentials. A secret is never an argument, because every user can see arguments."""
+    if user is not None:
+        password = secret("KARROT_BURROW_PASSWORD") or _typed_password()
+        return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
+    token = secret("KARROT_BURROW_TOKEN")
+    if token and not (token.isascii() and token.isprintable()):
+        raise ValueError("a Bearer token must be printable ASCII")
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def secret(name: str) -> str | None:
+    """A secret from the environment, or from the file that ``<name>_FILE`` names."""
+    from karrot.settings import sources
+
+    told = {each: os.environ[each] for each in (name, f"{name}_FILE") if each in os.environ}
+    given = sources.merged([sources.from_environment(told)], plain=(), secret=()).get(name)
+    return None if given is None else sources.secret_text(given)
+
+
+def _typed_password() -> str:
+    """Ask for the password on the terminal. Raises `ValueError` if there is no terminal that hides the input."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", getpass.GetPassWarning)
+            return str(click.prompt("Password", hide_input=True, err=True))
+    except getpass.GetPassWarning as warning:
+        raise ValueError(
+            "there is no terminal to ask for the password: set KARROT_BURROW_PASSWORD or KARROT_BURROW_PASSWORD_FILE"
+        ) from warning
 
 
 class Number(click.FloatRange):

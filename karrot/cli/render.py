@@ -127,7 +127,7 @@ def cloudwatch_dashboard(**given: Any) -> None:
     """Print a dashboard with a group's lag and the running tasks, as input of aws cloudwatch put-dashboard."""
     from karrot.render import dashboards
 
-    click.echo(dashboards.cloudwatch_dashboard(valid(partial(dashboards.Dashboard, **given))), nl=False)
+    click.echo(valid(partial(dashboards.cloudwatch_dashboard, **given)), nl=False)
 
 
 @render.command("alert-rules", short_help="Print alert rules for Prometheus.")
@@ -152,12 +152,11 @@ def cloudwatch_dashboard(**given: Any) -> None:
 )
 def alert_rules(changed: tuple[str, ...], external_url: str | None, runbook_url: str | None) -> None:
     """Print alert rules for Prometheus: for consumer groups, for Burrow and for Karrot itself."""
-    from karrot.render.prometheus_rules import RuleValues, alert_rules
+    from karrot.render.prometheus_rules import alert_rules
 
     pairs = dict(text.partition("=")[::2] for text in changed)
-    asked = partial(RuleValues, changed=pairs, external_url=external_url, runbook_url=runbook_url, docs_url=DOCS_URL)
-    rules = valid(asked)
-    click.echo(alert_rules(rules), nl=False)
+    rules = partial(alert_rules, pairs, external_url=external_url, runbook_url=runbook_url, docs_url=DOCS_URL)
+    click.echo(valid(rules), nl=False)
 
 
 @render.command("recording-rules")
@@ -198,6 +197,6 @@ def dashboard(board: str, external_url: str | None) -> None:
 )
 def athena(**given: Any) -> None:
     """Print the DDL of the pipeline's tables for Amazon Athena, with partition projection by day."""
-    from karrot.render.athena import Athena, athena
+    from karrot.render.athena import athena
 
-    click.echo(athena(valid(partial(Athena, **given))), nl=False)
+    click.echo(valid(partial(athena, **given)), nl=False)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karrot.cli.auth_headers import credentials, secret
 from karrot.cli.errors import NotDone, valid
-from karrot.cli.options import karrot_option
+from karrot.cli.options import credentials, karrot_option, secret
 from karrot.event import TEST_CLUSTERS, LagEvent, OffsetSample, PartitionLag
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ def _partition(number: int, status: str, now_ms: int) -> PartitionLag:
 
 
 def _commit(at_ms: int, *, offset: int, lag: int) -> OffsetSample:
-    return OffsetSample(offset, at_ms, lag, at_ms // 1000 * 1000)
+    return OffsetSample(offset, at_ms, observed_at_ms=at_ms // 1000 * 1000, lag=lag)
 
 
 @click.command("forget-cluster", short_help="Forget a cluster that is gone.")

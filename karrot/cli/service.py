@@ -78,8 +78,12 @@ def check_config(config: Path | None, *, sources: bool) -> None:
 @config_option
 def healthcheck(url: str | None, config: Path | None) -> None:
     """Ask Karrot's /healthz. The exit code is 0 if Karrot is alive, and 1 if not."""
-    address = url or stated(partial(_own_address, config))
-    status, body = _get(f"{address}/healthz")
+    if url is None:
+        settings = stated(loader(None, config)).settings
+        loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+        bind = settings.bind._replace(host=loopback.get(settings.bind.host, settings.bind.host))
+        url = f"{'https' if settings.tls_cert else 'http'}://{bind}"
+    status, body = _get(f"{url}/healthz")
     if status != _OK:
         raise NotDone(f"{status}: {body}")
     click.echo(body.strip())
@@ -103,13 +107,6 @@ def _get(url: str) -> tuple[int, str]:
         ) from None
     finally:
         connection.close()
-
-
-def _own_address(config: Path | None) -> str:
-    settings = loader(None, config)().settings
-    loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-    bind = settings.bind._replace(host=loopback.get(settings.bind.host, settings.bind.host))
-    return f"{'https' if settings.tls_cert else 'http'}://{bind}"
 
 
 @click.command("burrow-config")

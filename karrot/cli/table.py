@@ -101,16 +101,16 @@ class PrintedTable:
 
 
 def json_line(fields: Mapping[str, Any]) -> str:
-    """One line of JSON. A `PrintedTable` becomes its rows, and a time becomes a text."""
-    return json.dumps(fields, default=_json_value)
+    """One line of JSON. A `PrintedTable` becomes its rows, and a time becomes a string."""
 
+    def written(value: object) -> Any:
+        if isinstance(value, PrintedTable):
+            return value.rows
+        if isinstance(value, datetime):
+            return iso(value)
+        raise TypeError(f"a value of type {type(value).__name__} cannot be written as JSON")
 
-def _json_value(value: object) -> Any:
-    if isinstance(value, PrintedTable):
-        return value.rows
-    if isinstance(value, datetime):
-        return iso(value)
-    raise TypeError(f"a value of type {type(value).__name__} cannot be written as JSON")
+    return json.dumps(fields, default=written)
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.auth_headers import credentials
 from karrot.cli.errors import end_on_signals, valid
 from karrot.cli.groups import KAFKA, health_fields, sum_of_known, tally
-from karrot.cli.options import brokers_option, client_properties_option, name_option, pattern_option, read_seconds
+from karrot.cli.options import (
+    brokers_option,
+    client_properties_option,
+    credentials,
+    name_option,
+    pattern_option,
+    read_seconds,
+)
 from karrot.cli.table import Column, PrintedTable, print_lines, terminal_width
 from karrot.text import clock, counted_plain
 
 if TYPE_CHECKING:
-    from karrot.event import LagEvent
     from karrot.watch.poll_and_judge import PollOutcome, Send
 
 
@@ -142,33 +147,22 @@ def _as_json(outcome: "PollOutcome") -> list[str]:
 
 
 def _as_table(outcome: "PollOutcome") -> list[str]:
+    """A line for each group. The last line has the time of the poll, the sums, and how many groups have no verdict."""
     verdicts = {event.consumer: event for event in outcome.events}
-    rows = [
-        {"group": group.consumer} | _verdict_fields(verdicts.get(group.consumer)) | health_fields(group)
-        for group in sorted(outcome.groups, key=lambda each: each.consumer)
-    ]
-    return [*PrintedTable(_COLUMNS, rows).lines(terminal_width()), _sum(outcome, len(rows)), ""]
-
-
-def _verdict_fields(event: "LagEvent | None") -> dict[str, Any]:
-    largest = event and event.max_lag
-    return {
-        "status": event and event.shown_status,
-        "lag": event and event.total_lag,
-        "max_lag": largest and largest.current_lag,
-    }
-
-
-def _sum(outcome: "PollOutcome", groups: int) -> str:
-    """A line with the time of the poll, the total lag, the verdicts, and the number of groups without a verdict."""
-    judged = {event.consumer for event in outcome.events}
-    waiting = sum(group.consumer not in judged and group.state != "Dead" for group in outcome.groups)
-    lag = f"lag {sum_of_known(outcome.events)}" if outcome.events else ""
-    told = [lag, tally(event.shown_status for event in outcome.events), f"{waiting} not judged yet" if waiting else ""]
-    if outcome.others:
-        told.append(f"{outcome.others} more not watched yet (share groups or other kinds)")
-    polled = f"{clock(outcome.polled_at_ms / 1000)} UTC"
-    return "; ".join([f"{polled}: {counted_plain(groups, 'group')}", *filter(None, told)])
+    rows: list[dict[str, Any]] = []
+    for group in sorted(outcome.groups, key=lambda each: each.consumer):
+        event = verdicts.get(group.consumer)
+        row = {"group": group.consumer, "status": event and event.shown_status, "lag": event and event.total_lag}
+        rows.append(row | {"max_lag": event and event.max_lag and event.max_lag.current_lag} | health_fields(group))
+    waiting = sum(group.consumer not in verdicts and group.state != "Dead" for group in outcome.groups)
+    told = (
+        f"{clock(outcome.polled_at_ms / 1000)} UTC: {counted_plain(len(rows), 'group')}",
+        f"lag {sum_of_known(outcome.events)}" if outcome.events else "",
+        tally(event.shown_status for event in outcome.events),
+        f"{waiting} not judged yet" if waiting else "",
+        f"{outcome.others} more not watched yet (share groups or other kinds)" if outcome.others else "",
+    )
+    return [*PrintedTable(_COLUMNS, rows).lines(terminal_width()), "; ".join(filter(None, told)), ""]
 
 
 def _poster(url: str, user: str | None, stop: threading.Event) -> "Send":

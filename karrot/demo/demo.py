@@ -15,10 +15,9 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from types import FrameType
 
 import structlog
 
@@ -72,7 +71,9 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
     logs.configure("WARNING", sys.stdout)
     chosen = _free_port(_DEFAULT_PORT, _PORTS_TRIED) if port is None else _free_port(port, 1)
     stop, failover = threading.Event(), threading.Event()
-    _set_on_signals(stop, *_ending())
+    # SIGHUP means that the terminal was closed. Under ``nohup``, it does not end the demo.
+    ignores_hangup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    _set_on_signals(stop, signal.SIGINT, signal.SIGTERM, *[signal.SIGHUP] * (not ignores_hangup))
     _set_on_signals(failover, signal.SIGUSR1)
     clock, cloudwatch = SystemClock(), CloudWatchReceiver()
     kept_up = kept_up_speed(groups, speed)
@@ -83,7 +84,12 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
         _service(chosen, Path(directory), cloudwatch_url) as service,
     ):
         _await_ready(service, chosen, stop)
-        threading.Thread(target=_stop_with, args=(service, stop), daemon=True).start()
+
+        def stop_with_service() -> None:
+            service.wait()
+            stop.set()
+
+        threading.Thread(target=stop_with_service, daemon=True).start()
         burrow = SimulatedBurrow(groups, seed=seed, speed=kept_up, start_ms=clock.wall_ms())
         summary = f"{groups} consumer groups on {len(CLUSTERS)} clusters (seed {seed}, speed {kept_up:g})"
         if kept_up < speed:
@@ -97,12 +103,6 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
 def kept_up_speed(groups: int, speed: float) -> float:
     """The requested speed, or the highest speed at which this many groups leave enough processor for the service."""
     return speed if groups <= _GROUPS_AT_SPEED_1 else min(speed, _GROUPS_AT_SPEED_1 / groups)
-
-
-def _ending() -> tuple[signal.Signals, ...]:
-    """The signals that end the demo. SIGHUP (the terminal was closed) is one of them, except under ``nohup``."""
-    ignores_hangup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return (signal.SIGINT, signal.SIGTERM) if ignores_hangup else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _free_port(first: int, tried: int) -> int:
@@ -120,12 +120,9 @@ def _free_port(first: int, tried: int) -> int:
 
 
 def _set_on_signals(event: threading.Event, *numbers: signal.Signals) -> None:
-    def on_signal(_number: int, _frame: FrameType | None) -> None:
-        # Set it in a new thread: the signal interrupts the main thread, which can hold the event's lock.
-        threading.Thread(target=event.set).start()
-
     for number in numbers:
-        signal.signal(number, on_signal)
+        # Set it in a new thread: the signal interrupts the main thread, which can hold the event's lock.
+        signal.signal(number, lambda *_: threading.Thread(target=event.set).start())
 
 
 @contextmanager
@@ -144,15 +141,11 @@ def _service(port: int, directory: Path, cloudwatch: str) -> Iterator["subproces
         if service.poll() is not None:  # the service has ended, and another process may have its id now
             leash.kill()
         leash.communicate()
-        _await_end(service)
-
-
-def _await_end(service: "subprocess.Popen[bytes]") -> None:
-    try:
-        service.wait(_STOP_S)
-    except subprocess.TimeoutExpired:
-        service.kill()
-        service.wait()
+        try:
+            service.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            service.kill()
+            service.wait()
 
 
 def environment_of(environ: Mapping[str, str], directory: Path, cloudwatch: str) -> dict[str, str]:
@@ -169,23 +162,12 @@ def environment_of(environ: Mapping[str, str], directory: Path, cloudwatch: str)
 def _await_ready(service: "subprocess.Popen[bytes]", port: int, stop: threading.Event) -> None:
     deadline = time.monotonic() + _READY_S
     with HttpClient(f"http://{_HOST}:{port}", Limits(timeout_s=2, retries=0)) as client:
-        while not _is_ready(client):
+        while not stop.wait(0.05):
+            with suppress(RequestFailed):
+                if client.get("/readyz").status == _OK:
+                    return
             if service.poll() is not None or time.monotonic() > deadline:
                 raise LogUnavailableError("the service did not start; its messages are above")
-            if stop.wait(0.05):
-                return
-
-
-def _is_ready(client: HttpClient) -> bool:
-    try:
-        return client.get("/readyz").status == _OK
-    except RequestFailed:
-        return False
-
-
-def _stop_with(service: "subprocess.Popen[bytes]", stop: threading.Event) -> None:
-    service.wait()
-    stop.set()
 
 
 def _typed() -> str:

@@ -5,76 +5,46 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import DecodeError, Struct, json
+from werkzeug import Request, Response
+from werkzeug.serving import WSGIRequestHandler, make_server
 
-
-class LocalAnswer(NamedTuple):
-    """An HTTP answer."""
-
-    status: int
-    content_type: str
-    body: bytes
-
-
-Answering = Callable[[str, bytes], LocalAnswer]
+Answering = Callable[[str, bytes], Response]
 """Answers a path and the body of a POST, which is empty for a GET. Several threads call it at the same time."""
 
 
 @contextmanager
 def serve_locally(get: Answering, post: Answering | None = None) -> Iterator[str]:
     """Serve inside the ``with`` block. The value is the URL."""
-    methods = {"do_GET": _method(get)} | ({"do_POST": _method(post)} if post else {})
-    with ThreadingHTTPServer(("127.0.0.1", 0), type("_Handler", (_Handler,), methods)) as server:
-        server.daemon_threads = True  # a client may keep its connection open
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
+
+    @Request.application
+    def answer(request: Request) -> Response:
+        body = request.get_data()
+        try:
+            body = gzip.decompress(body) if request.headers.get("Content-Encoding") == "gzip" else body
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            return Response(f"{error}\n", 400)
+        return (post if post and request.method == "POST" else get)(request.path, body)
+
+    server = make_server("127.0.0.1", 0, answer, threaded=True, request_handler=_SilentHandler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
         yield f"http://127.0.0.1:{server.server_port}"
+    finally:
         server.shutdown()
         thread.join()
+        server.server_close()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _SilentHandler(WSGIRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # an answer leaves in one piece
-    disable_nagle_algorithm = True
 
-    def handle_one_request(self) -> None:
-        try:
-            super().handle_one_request()
-        except ConnectionError:  # the client has gone
-            self.close_connection = True
-
-    def log_message(self, *_: Any) -> None:
+    def log(self, *_: Any) -> None:
         """Log nothing."""
-
-
-def _method(answering: Answering) -> Callable[[_Handler], None]:
-    def answer(handler: _Handler) -> None:
-        try:
-            body = _body(handler)
-        except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-            handler.close_connection = True  # where this body ends is not known
-            status, content_type, answered = LocalAnswer(400, "text/plain", f"{error}\n".encode())
-        else:
-            status, content_type, answered = answering(handler.path.partition("?")[0], body)
-        handler.send_response(status)
-        handler.send_header("Content-Type", content_type)
-        handler.send_header("Content-Length", str(len(answered)))
-        handler.end_headers()
-        handler.wfile.write(answered)
-
-    return answer
-
-
-def _body(handler: _Handler) -> bytes:
-    size = int(handler.headers.get("Content-Length") or 0)
-    if size < 0:
-        raise ValueError("Content-Length is below 0")
-    body = handler.rfile.read(size)
-    return gzip.decompress(body) if handler.headers.get("Content-Encoding") == "gzip" else body
 
 
 _JSON = "application/x-amz-json-1.0"
@@ -105,22 +75,23 @@ class CloudWatchReceiver:
         self._newest: dict[str, _Datum] = {}
         self._calls = 0
 
-    def put(self, _path: str, body: bytes) -> LocalAnswer:
+    def put(self, _path: str, body: bytes) -> Response:
         """Accept a call of PutMetricData."""
         try:
             sent = json.decode(body, type=_PutMetricData)
         except DecodeError as error:
-            return LocalAnswer(400, _JSON, json.encode({"__type": "SerializationException", "message": str(error)}))
+            refusal = {"__type": "SerializationException", "message": str(error)}
+            return Response(json.encode(refusal), 400, content_type=_JSON)
         with self._lock:
             self._calls += 1
             for datum in sent.metric_data:
                 dimensions = " ".join(f"{each.name}={each.value}" for each in datum.dimensions)
                 self._newest[f"{sent.namespace} {datum.metric_name} {dimensions}"] = datum
-        return LocalAnswer(200, _JSON, b"{}")
+        return Response(b"{}", content_type=_JSON)
 
-    def page(self, _path: str, _body: bytes = b"") -> LocalAnswer:
+    def page(self, _path: str, _body: bytes = b"") -> Response:
         """The page with the newest values."""
         with self._lock:
             lines = [f"{name}  {each.value:.12g} {each.unit or ''}" for name, each in sorted(self._newest.items())]
             head = f"This local fake of Amazon CloudWatch has accepted {self._calls} calls. The newest values:\n"
-        return LocalAnswer(200, "text/plain; charset=utf-8", "\n".join([head, *lines, ""]).encode())
+        return Response("\n".join([head, *lines, ""]), content_type="text/plain; charset=utf-8")

@@ -14,12 +14,12 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from msgspec import Raw, json
+from werkzeug import Response
 
 from karrot.burrow.notifier import NotifiedGroup, NotifierSettings, notify
 from karrot.burrow.payload import result_to_wire
 from karrot.burrow.rules import DEFAULT_INTERVALS, TrackedPartition, evaluate_group
 from karrot.clock import Clock
-from karrot.demo.local_server import LocalAnswer
 from karrot.event import GroupKey, LagEvent, OffsetSample, Status
 from karrot.text import EPOCH
 
@@ -132,7 +132,7 @@ class _Partition(NamedTuple):
     def _sample(self, commit: _Commit) -> OffsetSample:
         offset = self.offset(commit.badly if self.is_afflicted else commit.well)
         lag = max(0, self.offset(commit.log_end) - offset)
-        return OffsetSample(offset, commit.at_ms, lag, commit.at_ms // 1000 * 1000)
+        return OffsetSample(offset, commit.at_ms, observed_at_ms=commit.at_ms // 1000 * 1000, lag=lag)
 
 
 class SimulatedGroup:
@@ -302,67 +302,55 @@ def _application_group(number: int, seed: int) -> SimulatedGroup:
     )
 
 
-_PROFILE: Final = {"name": "karrot", "client-id": "burrow", "kafka-version": "3.6.0"}
-_KAFKA: Final = {"class-name": "kafka", "servers": ["kafka:9092"], "client-profile": _PROFILE}
-
-
 class BurrowApi:
-    """The API of a simulated Burrow whose notifier posts to ``karrot_url``. Several threads can use this class."""
+    """The REST API of a simulated Burrow whose notifier posts to ``karrot_url``. Several threads can use this class."""
 
     def __init__(self, burrow: SimulatedBurrow, clock: Clock, karrot_url: str) -> None:
-        self._burrow = burrow
-        self._clock = clock
-        url, template, interval_s = f"{karrot_url}/burrow", "karrot.tmpl", round(burrow.interval_s)
-        notifier = {"class-name": "http", "interval": interval_s, "threshold": 1, "timeout": TIMEOUT_S, "noverify": ""}
-        opening = {"url-open": url, "method-open": "POST", "template-open": template, "group-allowlist": ""}
-        closing = {"url-close": url, "method-close": "POST", "template-close": template, "send-close": True}
-        self._modules: dict[str, dict[str, dict[str, Any]]] = {
-            "cluster": {name: _KAFKA | {"topic-refresh": 60, "offset-refresh": 1} for name in CLUSTERS},
-            "consumer": {name: _KAFKA | {"cluster": name, "start-latest": False} for name in CLUSTERS},
+        self._burrow, self._clock = burrow, clock
+        kafka = {
+            "class-name": "kafka",
+            "servers": ["kafka:9092"],
+            "client-profile": {"name": "karrot", "client-id": "burrow", "kafka-version": "3.6.0"},
+        }
+        sent = {"class-name": "http", "interval": round(burrow.interval_s), "threshold": 1, "timeout": TIMEOUT_S}
+        for kind in ("open", "close"):
+            sent |= {f"url-{kind}": f"{karrot_url}/burrow", f"method-{kind}": "POST", f"template-{kind}": "karrot.tmpl"}
+        modules: dict[str, dict[str, dict[str, Any]]] = {
+            "cluster": {name: kafka | {"topic-refresh": 60, "offset-refresh": 1} for name in CLUSTERS},
+            "consumer": {name: kafka | {"cluster": name, "start-latest": False} for name in CLUSTERS},
             "storage": {"default": {"class-name": "inmemory", "intervals": 10, "expire-group": 604_800}},
             "evaluator": {"default": {"class-name": "caching", "expire-cache": 0}},
-            "notifier": {"karrot": notifier | opening | closing | {"extra": {}}},
+            "notifier": {"karrot": sent | {"noverify": "", "group-allowlist": "", "send-close": True, "extra": {}}},
         }
+        self._fixed = {
+            "/burrow/admin": Response("GOOD"),
+            "/burrow/admin/ready": Response("READY"),
+            "/v3/kafka": _said("cluster list returned", clusters=CLUSTERS),
+            "/v3/config": _said("main config returned", zookeeper={"servers": ["zookeeper:2181"]}),
+        }
+        for cluster in CLUSTERS:
+            topics = [topic for key, group in burrow.groups.items() if key.cluster == cluster for topic in group.topics]
+            self._fixed[f"/v3/kafka/{cluster}/topic"] = _said("topic list returned", topics=topics)
+        for kind, named in modules.items():
+            self._fixed[f"/v3/config/{kind}"] = _said("module list returned", modules=list(named))
+            for name, module in named.items():
+                self._fixed[f"/v3/config/{kind}/{name}"] = _said(f"{kind} module detail returned", module=module)
 
-    def answer(self, path: str, _body: bytes = b"") -> LocalAnswer:  # noqa: PLR0911 (one for each call)
+    def answer(self, path: str, _body: bytes = b"") -> Response:
         """The answer to a GET request."""
-        match path.rstrip("/").split("/")[1:]:
-            case ["burrow", "admin"]:
-                return LocalAnswer(200, "text/plain", b"GOOD")
-            case ["burrow", "admin", "ready"]:
-                return LocalAnswer(200, "text/plain", b"READY")
-            case ["v3", "kafka"]:
-                return _said("cluster list returned", clusters=CLUSTERS)
-            case ["v3", "kafka", cluster, "topic"] if cluster in CLUSTERS:
-                return self._topics(cluster)
-            case ["v3", "kafka", cluster, "consumer"] if cluster in CLUSTERS:
-                return self._consumers(cluster)
-            case ["v3", "kafka", cluster, "consumer", group, ("status" | "lag") as kind]:
-                return self._verdict(GroupKey(cluster, group), show_all=kind == "lag")
-            case ["v3", "config"]:
-                return _said("main config returned", zookeeper={"servers": ["zookeeper:2181"]})
-            case ["v3", "config", coordinator] if coordinator in self._modules:
-                return _said("module list returned", modules=list(self._modules[coordinator]))
-            case ["v3", "config", coordinator, name] if name in self._modules.get(coordinator, ()):
-                return _said(f"{coordinator} module detail returned", module=self._modules[coordinator][name])
-            case _:
-                return LocalAnswer(404, "application/json", b'{"error":true,"message":"not found","request":{}}')
-
-    def _topics(self, cluster: str) -> LocalAnswer:
-        found = (group.topics for key, group in self._burrow.groups.items() if key.cluster == cluster)
-        return _said("topic list returned", topics=[topic for topics in found for topic in topics])
-
-    def _consumers(self, cluster: str) -> LocalAnswer:
         now_ms = self._clock.wall_ms()
-        keys = [key for key in self._burrow.groups if key.cluster == cluster and self._burrow.verdict(key, now_ms)]
-        return _said("consumer list returned", consumers=[key.consumer for key in keys])
+        match path.rstrip("/").split("/")[1:]:
+            case ["v3", "kafka", cluster, "consumer"] if cluster in CLUSTERS:
+                keys = [key for key in self._burrow.groups if key.cluster == cluster]
+                listed = [key.consumer for key in keys if self._burrow.verdict(key, now_ms)]
+                return _said("consumer list returned", consumers=listed)
+            case ["v3", "kafka", cluster, "consumer", group, ("status" | "lag") as kind]:
+                verdict = self._burrow.verdict(GroupKey(cluster, group), now_ms, show_all=kind == "lag")
+                if verdict is not None:
+                    return _said("consumer status returned", status=Raw(result_to_wire(verdict)))
+        missing = Response(b'{"error":true,"message":"not found","request":{}}', 404, content_type="application/json")
+        return self._fixed.get(path.rstrip("/"), missing)
 
-    def _verdict(self, key: GroupKey, *, show_all: bool) -> LocalAnswer:
-        verdict = self._burrow.verdict(key, self._clock.wall_ms(), show_all=show_all)
-        if verdict is None:
-            return LocalAnswer(404, "application/json", b'{"error":true,"message":"cluster or consumer not found"}')
-        return _said("consumer status returned", status=Raw(result_to_wire(verdict)))
 
-
-def _said(message: str, **more: Any) -> LocalAnswer:
-    return LocalAnswer(200, "application/json", json.encode({"error": False, "message": message, **more}))
+def _said(message: str, **more: Any) -> Response:
+    return Response(json.encode({"error": False, "message": message, **more}), content_type="application/json")

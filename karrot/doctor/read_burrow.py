@@ -17,7 +17,6 @@ from karrot.burrow.client import (
     NotifierModule,
     StorageModule,
     Unaddressable,
-    UnknownCall,
     ZooKeeperConfig,
 )
 from karrot.doctor.reading import Parts, Unread, netloc
@@ -87,32 +86,30 @@ class BurrowSeen:
 def read_burrow(url: str, limits: Limits, *, karrot_url: str | None = None) -> BurrowSeen:
     """Burrow's configuration, lists and verdicts. Changes nothing there. Raises `RequestFailed` without an answer."""
     with Burrow(url, limits) as burrow:
-        return _read(burrow, limits, karrot_url)
-
-
-def _read(burrow: Burrow, limits: Limits, karrot_url: str | None) -> BurrowSeen:
-    listed, parts = burrow.clusters(), Parts()
-    groups = _told({each: parts.read(f"groups of {each}", partial(burrow.consumers, each), None) for each in listed})
-    topics = _told({each: parts.read(f"topics of {each}", partial(burrow.topics, each), None) for each in listed})
-    main = parts.read("general configuration", burrow.config_main, None)
-    notifiers = _modules(parts, burrow, "notifier", NotifierModule)
-    return BurrowSeen(
-        url=burrow.url,
-        ready=parts.read("readiness", partial(_ready, burrow), None),
-        zookeeper=main.zookeeper if main else None,
-        clusters=_modules(parts, burrow, "cluster", ClusterModule),
-        consumers=_modules(parts, burrow, "consumer", ConsumerModule),
-        storages=_modules(parts, burrow, "storage", StorageModule),
-        evaluators=_modules(parts, burrow, "evaluator", EvaluatorModule),
-        notifiers=notifiers,
-        listed=listed,
-        groups=groups,
-        topics={cluster: len(names) for cluster, names in topics.items()},
-        verdicts=parts.read("verdicts on groups", partial(_verdicts, burrow, groups), ()),
-        webhooks=_webhooks(notifiers, limits, karrot_url),
-        karrot_url=karrot_url,
-        unread=tuple(parts.unread),
-    )
+        listed, parts = burrow.clusters(), Parts()
+        groups = _told(
+            {each: parts.read(f"groups of {each}", partial(burrow.consumers, each), None) for each in listed}
+        )
+        topics = _told({each: parts.read(f"topics of {each}", partial(burrow.topics, each), None) for each in listed})
+        main = parts.read("general configuration", burrow.config_main, None)
+        notifiers = _modules(parts, burrow, "notifier", NotifierModule)
+        return BurrowSeen(
+            url=burrow.url,
+            ready=parts.read("readiness", burrow.ready, None),
+            zookeeper=main.zookeeper if main else None,
+            clusters=_modules(parts, burrow, "cluster", ClusterModule),
+            consumers=_modules(parts, burrow, "consumer", ConsumerModule),
+            storages=_modules(parts, burrow, "storage", StorageModule),
+            evaluators=_modules(parts, burrow, "evaluator", EvaluatorModule),
+            notifiers=notifiers,
+            listed=listed,
+            groups=groups,
+            topics={cluster: len(names) for cluster, names in topics.items()},
+            verdicts=parts.read("verdicts on groups", partial(_verdicts, burrow, groups), ()),
+            webhooks=_webhooks(notifiers, limits, karrot_url),
+            karrot_url=karrot_url,
+            unread=tuple(parts.unread),
+        )
 
 
 def is_for_karrot(name: str, notifier: NotifierModule, karrot_url: str | None) -> bool:
@@ -135,13 +132,6 @@ def admits(notifier: NotifierModule, group: str) -> bool | None:
         return bool(re.search(notifier.group_allowlist or notifier.group_whitelist or "", group))
     except re.error:
         return None
-
-
-def _ready(burrow: Burrow) -> bool | None:
-    try:
-        return burrow.ready()
-    except UnknownCall:
-        return None  # Burrow before v1.3.5 does not report whether it is ready
 
 
 def _modules(parts: Parts, burrow: Burrow, coordinator: str, kind: type[T]) -> dict[str, T]:

@@ -1,5 +1,6 @@
 """Defines the interface of the event log: its values, its methods and its exceptions."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -9,10 +10,10 @@ import msgspec
 
 from karrot.clock import Clock
 from karrot.event import (
+    ABANDONED,
     BeyondEnd,
     GroupKey,
     Kind,
-    LagAge,
     LagEvent,
     PartitionLag,
     Source,
@@ -96,35 +97,6 @@ class Cursor(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredEvent:
-    """One event. ``body`` is the JSON as received, or as Burrow would write it. ``age`` may be unknown."""
-
-    log_id: str
-    seq: int
-    received_at_ms: int
-    log_time_ms: int
-    body: bytes
-    event: LagEvent
-    age: LagAge | None = None
-
-    @property
-    def event_id(self) -> str:
-        """``<log_id>-<seq>``. This id stays unique after the database was replaced."""
-        return f"{self.log_id}-{self.seq}"
-
-
-class StoredBody(NamedTuple):
-    """One event as the log stores it, not decoded. It is for readers that need a small part of many events."""
-
-    seq: int
-    received_at_ms: int
-    observed_at_ms: int
-    source: Source
-    body: bytes
-    age: LagAge | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Damaged:
     """A row whose checksum is wrong. Readers skip it and report it."""
 
@@ -145,13 +117,15 @@ class SourceVerdict(NamedTuple):
 
 
 class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The newest event of a group, with its signals and without its partitions. Exporters need nothing else.
+    """An event with its signals and without its partitions. Most readers need nothing else.
 
-    The log stores one summary per group. New fields must come at the end, with a default. ``is_polled`` says that polls
+    The log computes it once and stores it with the event, and with the group whose newest event it is. New fields must
+    come at the end, with a default. ``bad_partitions`` counts the listed partitions that are worse than OK, and ``bad``
+    those with the status WARN, STOP, STALL and REWIND. ``is_polled`` says that polls
     saw the offsets, and not the commits themselves. ``listed_seq`` is the last event that lists all partitions, or 0.
     ``second`` is the newest verdict of the other judge: Burrow, or Karrot's rules on what it reads from Kafka.
     ``second_every_ms`` is the time between this verdict and the other judge's verdict before it, or 0.
-    ``scalable_lag_seconds`` is also ``None`` in a row of an older Karrot: see `scalable_lag_age`.
+    These four belong to groups. ``scalable_lag_seconds`` is also ``None`` in a row of an older Karrot.
     """
 
     status_text: str
@@ -175,10 +149,17 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     second: SourceVerdict | None = None
     second_every_ms: int = 0
     scalable_lag_seconds: float | None = None
+    incident_id: str | None = None
+    bad_partitions: int = 0
 
     @property
     def status(self) -> Status | None:
         return Status.__members__.get(self.status_text)
+
+    @property
+    def told_status(self) -> str:
+        """The status in the event. An abandoned group is OK there."""
+        return Status.OK.name if self.status_text == ABANDONED else self.status_text
 
     @property
     def scalable_lag_age(self) -> float | None:
@@ -186,6 +167,33 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
         if self.scalable_lag_seconds is None and self.signals.scalable_lag == self.total_lag:
             return self.signals.lag_seconds
         return self.scalable_lag_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSummary:
+    """One event without its body and its partitions."""
+
+    log_id: str
+    seq: int
+    log_time_ms: int
+    summary: EventSummary
+
+    @property
+    def event_id(self) -> str:
+        """``<log_id>-<seq>``. This id stays unique after the database was replaced."""
+        return f"{self.log_id}-{self.seq}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent(StoredSummary):
+    """One event. ``body`` is the JSON as received, or as Burrow would write it."""
+
+    body: bytes
+    event: LagEvent
+
+    @property
+    def received_at_ms(self) -> int:
+        return self.summary.received_at_ms
 
 
 class IncidentState(NamedTuple):
@@ -202,13 +210,24 @@ _SOON_MS = 150_000
 
 
 class GroupState(msgspec.Struct, frozen=True, gc=False):
-    """The state of a group after its newest event. The newest event is the one that was observed last."""
+    """The state of a group after its newest event, as the log stores it.
+
+    ``seq`` is the group's newest event by time of observation, and ``last_seq`` by time of arrival. ``log_time_ms`` is
+    the time of the newest observation. ``expired`` says that the group became silent and was counted as expired.
+    """
 
     key: GroupKey
     seq: int
     log_time_ms: int
     summary: EventSummary
     incident: IncidentState
+    last_seq: int = 0
+    expired: bool = False
+
+    @property
+    def gone(self) -> bool:
+        """Whether the newest event is the group's deletion."""
+        return self.summary.kind is Kind.DELETED
 
     @property
     def is_of_burrow(self) -> bool:
@@ -237,14 +256,6 @@ class Listed(NamedTuple):
     complete: StoredEvent | None
     second: StoredEvent | None
     partitions: tuple[PartitionLag, ...]
-
-
-class Changed(NamedTuple):
-    """A group whose last event so far is ``seq``. ``state`` is ``None`` if the group is deleted."""
-
-    seq: int
-    key: GroupKey
-    state: GroupState | None
 
 
 class Counter(NamedTuple):
@@ -297,29 +308,49 @@ class LogSize:
     wal_bytes: int = 0
 
 
-class Log(Protocol):
-    """The methods that every role below shares. They describe the log as a whole."""
+class EventLog(ABC):
+    """The event log: the events in the order in which they were stored, and what follows from them.
+
+    Several threads may use a log. Several processes may use a log in a file. Every method that writes raises
+    `LogUnavailableError` if the storage refuses the write (`UnstorableError` if it refuses only this one),
+    `UnconfirmedError` if the storage does not answer, and `OverloadedError` if the write did not get its turn in time.
+    Every method that reads raises `LogUnavailableError` if the storage cannot be read.
+    """
+
+    # --- the log as a whole ---
 
     @property
+    @abstractmethod
     def log_id(self) -> str:
         """A random name given when the log was created."""
 
+    @abstractmethod
     def log_time_ms(self) -> int:
         """The log's own time. It advances with the boot clock, and ignores changes of the wall clock."""
 
+    @abstractmethod
     def wall_ms_at(self, log_ms: int) -> int:
         """What this machine's wall clock, as it is now, would have shown at a log time. It is never in the future."""
 
+    @abstractmethod
     def size(self) -> LogSize:
         """The size of the log."""
 
+    @abstractmethod
     def memory_age_ms(self) -> int | None:
         """The age of the groups if they come from memory, because the log cannot be read now. ``None`` if it can be."""
 
+    @abstractmethod
+    def database(self) -> DatabaseStatus | None:
+        """The database server of the log, as last known. ``None`` if the log needs no server."""
 
-class Events(Log, Protocol):
-    """The events, in the order in which they were stored."""
+    @abstractmethod
+    def close(self) -> None:
+        """Commit the waiting writes, then release every file and connection."""
 
+    # --- events ---
+
+    @abstractmethod
     def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
         """Store an event durably, count it and update its group. This is `begin` and a wait for the outcome.
 
@@ -327,144 +358,149 @@ class Events(Log, Protocol):
         newest event is stored, but does not change the group.
         """
 
+    @abstractmethod
     def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> PendingAppend:
         """Start an append without waiting for it. Raises at once if the log knows that it cannot store the event."""
 
+    @abstractmethod
     def writable(self) -> str | None:
         """``None`` if the last commit of this process succeeded. Otherwise, the reason of its failure."""
 
+    @abstractmethod
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
         """At most ``limit`` and at most `READ_LIMIT` events after the sequence number ``after``, oldest first."""
 
-    def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
-        """The newest events of one group, newest first."""
+    @abstractmethod
+    def recent(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredSummary]]:
+        """The newest events of each group, newest first. Fewer if they have many bytes."""
 
-    def bodies(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredBody]]:
-        """The newest events of each group, not decoded, newest first. Fewer if they are large."""
-
+    @abstractmethod
     def event(self, seq: int) -> StoredEvent | None:
         """One event. ``None`` if it is not stored any more, or damaged."""
 
+    @abstractmethod
     def prune(self) -> int:
-        """Delete the events beyond the limits of age and size. Return the number of deleted events."""
+        """Delete events and log-end histories beyond the limits of age and size. Return the number of events."""
 
+    # --- groups ---
 
-class Groups(Log, Protocol):
-    """The newest state of every group."""
-
+    @abstractmethod
     def latest(self, after: GroupKey | None = None, limit: int = READ_LIMIT) -> Sequence[GroupState]:
-        """A page of the live groups after ``after``, ordered by key. A live group is not expired and not deleted."""
+        """A page of the live groups after ``after``, ordered by key. A live group is not expired and not deleted.
 
-    def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[Changed]:
-        """A page of the groups whose last event is after ``after``, by their last event. Includes expired groups."""
+        A group whose row is damaged is left out until its next event.
+        """
 
+    @abstractmethod
+    def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[GroupState]:
+        """A page of the groups whose last event is after ``after``, by their last event. Includes all that are gone."""
+
+    @abstractmethod
     def live(self) -> Sequence[GroupState]:
         """Every live group now, ordered by key."""
 
+    @abstractmethod
     def listed(self, state: GroupState) -> Listed | None:
         """What is known of a group's partitions. ``None`` if the newest event is not stored any more, or damaged."""
 
+    @abstractmethod
     def group(self, key: GroupKey) -> GroupState | None:
         """One group. ``None`` if the group has expired or is deleted."""
 
+    @abstractmethod
     def heard(self) -> Mapping[str, int]:
         """The time of each cluster's last webhook, as `wall_ms_at` gives it. Only a posted deletion ends it."""
 
+    @abstractmethod
     def expire(self) -> int:
         """Mark the groups that became silent since the last call. Return their number."""
 
+    # --- what each reporter saves for the next leader: its cursor, its state and its notes ---
 
-class ReporterNotes(Log, Protocol):
-    """What each reporter saves for the next leader: its cursor, its state and its notes."""
-
+    @abstractmethod
     def cursor(self, reporter: str) -> Cursor | None:
         """A reporter's cursor in this log. ``None`` if it has none."""
 
+    @abstractmethod
     def save_reporter(self, state: ReporterState) -> None:
         """Save a reporter's cursor and state."""
 
+    @abstractmethod
     def reporters(self) -> Sequence[ReporterState]:
         """The saved state of every reporter, ordered by name."""
 
+    @abstractmethod
     def recall(self, reporter: str, name: str) -> bytes | None:
         """The value that a reporter saved under a name. ``None`` if it saved none."""
 
+    @abstractmethod
     def remember(self, reporter: str, name: str, value: bytes) -> None:
         """Save a reporter's value under a name. It replaces the previous value."""
 
+    # --- the counters that all workers share, and the refused bodies ---
 
-class Counters(Protocol):
-    """The counters that all workers share, and the refused bodies."""
-
+    @abstractmethod
     def count(self, metric: Metric | str, by: float = 1, **labels: str) -> None:
         """Add to a shared counter. Never blocks and never raises: the increment is in memory until the next commit.
 
         A reporter of another package can give the metric's name.
         """
 
+    @abstractmethod
     def counters(self) -> Sequence[Counter]:
         """Every shared counter, including increments of this process that are not committed yet."""
 
+    @abstractmethod
     def reject(self, reject: Reject) -> None:
         """Keep a refused body. Never blocks and never raises. Beyond the limit, the oldest bodies are dropped."""
 
+    @abstractmethod
     def rejects(self, limit: int = 50) -> Sequence[Reject]:
         """The newest refused bodies, newest first."""
 
+    @abstractmethod
     def flush(self) -> None:
         """Commit the counters and rejects that are still in memory."""
 
-
-class Leadership(Protocol):
-    """The lead, which one process has at a time."""
+    # --- the lead, which one process has at a time ---
 
     @property
+    @abstractmethod
     def replica(self) -> str | None:
         """The name of this machine among those that share the log. ``None`` if only one machine can use the log."""
 
+    @abstractmethod
     def lead(self) -> bool:
         """Take the lead if no process has it. Return whether this process leads."""
 
+    @abstractmethod
     def leads(self) -> bool:
         """Whether this process leads now. It can lose the lead if several machines share the log."""
 
+    @abstractmethod
     def resign(self) -> None:
         """Give up the lead, if this process has it."""
 
+    @abstractmethod
     def leader(self) -> str | None:
         """The name of the machine whose process leads. ``None`` if no process leads, or if there is one machine."""
 
-    def database(self) -> DatabaseStatus | None:
-        """The database server of the log, as last known. ``None`` if the log needs no server."""
 
-
-class EventLog(Events, Groups, Counters, ReporterNotes, Leadership, Protocol):
-    """The whole event log: all five roles. Code that needs one role takes that role's type as its parameter.
-
-    Several threads may use a log. Several processes may use a log in a file. Every method that writes raises
-    `LogUnavailableError` if the storage refuses the write (`UnstorableError` if it refuses only this one),
-    `UnconfirmedError` if the storage does not answer, and `OverloadedError` if the write did not get its turn in time.
-    """
-
-    def close(self) -> None:
-        """Stop writing and release every file."""
-
-
-def reporter_state(log: ReporterNotes, name: str) -> ReporterState:
+def reporter_state(log: EventLog, name: str) -> ReporterState:
     """The saved state of a reporter, to continue with. If none was saved: a new, idle state."""
     cursor = log.cursor(name)  # as the log has it now: a state from memory could have an older one
     found = next((state for state in log.reporters() if state.name == name), ReporterState(name, None))
     return replace(found, cursor=cursor)
 
 
-def save_outcome(log: ReporterNotes, name: str, clock: Clock, failed: str | None) -> None:
+def save_outcome(log: EventLog, name: str, clock: Clock, failed: str | None) -> None:
     """Save whether the last run of a reporter or a duty succeeded, for health checks and pages, if the log takes it."""
     with suppress(LogUnavailableError, OverloadedError):
         kept, now_ms = reporter_state(log, name), clock.wall_ms()
         log.save_reporter(kept.well(now_ms) if failed is None else kept.failing(failed, now_ms))
 
 
-def groups(log: Groups, after: GroupKey | None = None) -> Iterator[GroupState]:
+def groups(log: EventLog, after: GroupKey | None = None) -> Iterator[GroupState]:
     """Every live group of a log after ``after``, read page by page."""
     while page := log.latest(after=after):
         yield from page

@@ -8,16 +8,17 @@ event with a new id opens an incident. A close, another id, an observation or a 
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any
 
-import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
-from karrot.event import NEVER_COMMITTED, OPEN_TRANSACTION, GroupKey, Kind, LagAge, LagEvent, Source, Status
+from karrot.event import NEVER_COMMITTED, NO_PROBLEM, OPEN_TRANSACTION, GroupKey, Kind, LagAge, LagEvent, Source, Status
 from karrot.eventlog.base import (
     READ_LIMIT,
-    Changed,
+    Appended,
+    EventLog,
     EventSummary,
-    Groups,
     GroupState,
     IncidentState,
     LogUnavailableError,
@@ -36,59 +37,33 @@ REMEMBERED = 8
 """The number of a group's incident ids that are kept. So a late event neither reopens an incident nor counts it."""
 
 
-class Arrival(NamedTuple):
-    """An event before its transaction. ``log_time_ms`` is of its arrival, ``observed_log_ms`` of its observation."""
+class Arrival(Struct, frozen=True):
+    """An event before its transaction: the work of storing it. A store can see the event before the transaction begins.
+
+    ``log_time_ms`` is of its arrival, ``observed_log_ms`` of its observation.
+    """
 
     key: GroupKey
     event: LagEvent
     body: bytes
-    received_at_ms: int
     log_time_ms: int
     observed_log_ms: int
     summary: EventSummary
-    age: LagAge | None = None
+    stale_after_ms: int
 
-
-class GroupRow(NamedTuple):
-    """A group as a log stores it.
-
-    ``seq`` is the group's newest event by time of observation, and ``last_seq`` by time of arrival. ``log_time_ms`` is
-    the time of the newest observation. ``expired`` says that the group became silent and was counted as expired.
-    """
-
-    seq: int
-    last_seq: int
-    log_time_ms: int
-    expired: bool
-    incident: IncidentState
-    summary: EventSummary
-
-    @property
-    def gone(self) -> bool:
-        return self.summary.kind is Kind.DELETED
-
-
-def arrival(event: LagEvent, body: bytes, *, received_at_ms: int, log_time_ms: int, age_ms: int) -> Arrival:
-    """The arrival of an event that was observed ``age_ms`` before ``log_time_ms``."""
-    return Arrival(
-        key=GroupKey(event.cluster, event.consumer),
-        event=event,
-        body=body,
-        received_at_ms=received_at_ms,
-        log_time_ms=log_time_ms,
-        observed_log_ms=log_time_ms - max(0, age_ms),
-        summary=summarize(event, received_at_ms),
-    )
+    def __call__(self, transaction: Any) -> Appended:
+        appended: Appended = transaction.append(self)
+        return appended
 
 
 def with_age(arrived: Arrival, age: LagAge) -> Arrival:
     signals = arrived.summary.signals.with_age(age)
     seconds = scalable_lag_seconds(arrived.event, signals)
-    summary = msgspec.structs.replace(arrived.summary, signals=signals, scalable_lag_seconds=seconds)
-    return arrived._replace(age=age, summary=summary)
+    summary = replace(arrived.summary, signals=signals, scalable_lag_seconds=seconds)
+    return replace(arrived, summary=summary)
 
 
-def after(row: GroupRow | None, seq: int, arrived: Arrival, stale_after_ms: int = 0) -> GroupRow:
+def after(row: GroupState | None, seq: int, arrived: Arrival) -> GroupState:
     """The group after the event with sequence number ``seq`` is stored.
 
     Burrow and Karrot's own rules can both judge a group. Then Burrow's verdict counts, and the other one is kept as the
@@ -102,45 +77,37 @@ def after(row: GroupRow | None, seq: int, arrived: Arrival, stale_after_ms: int 
     same, other = _known(row, own, is_gone=is_gone)
     if row is not None and same is not None and own.log_time_ms < same.log_time_ms:
         if lists_all and row.summary.source is Source.WEBHOOK:  # a list that was asked for before the webhook came
-            row = row._replace(summary=msgspec.structs.replace(row.summary, listed_seq=seq))
-        return row._replace(last_seq=seq)
-    second = other if other and other.log_time_ms > own.log_time_ms - stale_after_ms // 2 else None
+            row = replace(row, summary=replace(row.summary, listed_seq=seq))
+        return replace(row, last_seq=seq)
+    second = other if other and other.log_time_ms > own.log_time_ms - arrived.stale_after_ms // 2 else None
     if row and second and summary.source is Source.KAFKA:
         every_ms = own.log_time_ms - same.log_time_ms if same else 0
-        kept = msgspec.structs.replace(row.summary, listed_seq=listed_seq, second=own, second_every_ms=every_ms)
-        return row._replace(last_seq=seq, summary=kept)
+        kept = replace(row.summary, listed_seq=listed_seq, second=own, second_every_ms=every_ms)
+        return replace(row, last_seq=seq, summary=kept)
     before = IncidentState() if row is None else row.incident
     every_ms = row.summary.second_every_ms if row and second and second == row.summary.second else 0
-    return GroupRow(
+    return GroupState(
+        key=arrived.key,
         seq=seq,
         last_seq=seq,
         log_time_ms=arrived.observed_log_ms,
-        expired=False,
         incident=incident_after(before, arrived.event),
-        summary=msgspec.structs.replace(summary, listed_seq=listed_seq, second=second, second_every_ms=every_ms),
+        summary=replace(summary, listed_seq=listed_seq, second=second, second_every_ms=every_ms),
     )
 
 
 def _known(
-    row: GroupRow | None, own: SourceVerdict, *, is_gone: bool
+    row: GroupState | None, own: SourceVerdict, *, is_gone: bool
 ) -> tuple[SourceVerdict | None, SourceVerdict | None]:
     """The newest verdicts of the judge of ``own`` and of the other judge. A deletion is the word of both."""
     if row is None:
         return None, None
     newest = SourceVerdict(row.seq, row.log_time_ms, row.summary.source, row.summary.status_text)
     by_judge = {one.source is Source.KAFKA: one for one in (row.summary.second, newest) if one}
-    if row.gone or is_gone:
+    if is_gone or row.summary.kind is Kind.DELETED:
         return max(by_judge.values(), key=lambda one: one.log_time_ms), None
     is_watch = own.source is Source.KAFKA
     return by_judge.get(is_watch), by_judge.get(not is_watch)
-
-
-def state_of(key: GroupKey, row: GroupRow) -> GroupState:
-    return GroupState(key, row.seq, row.log_time_ms, row.summary, row.incident)
-
-
-def changed(key: GroupKey, row: GroupRow) -> Changed:
-    return Changed(row.last_seq, key, None if row.gone else state_of(key, row))
 
 
 def summarize(event: LagEvent, received_at_ms: int, age: LagAge | None = None) -> EventSummary:
@@ -169,6 +136,8 @@ def summarize(event: LagEvent, received_at_ms: int, age: LagAge | None = None) -
         open_transactions=sum(each.status_text == OPEN_TRANSACTION for each in event.partitions),
         is_polled=any(each.moved_at_ms is not None for each in event.partitions),
         scalable_lag_seconds=scalable_lag_seconds(event, signals),
+        incident_id=event.incident_id,
+        bad_partitions=sum(each.status_text not in NO_PROBLEM for each in event.partitions),
     )
 
 
@@ -219,7 +188,7 @@ class LiveGroups:
     changes: a new log, or a database whose newest events may be missing.
     """
 
-    def __init__(self, log: Groups, *, stale_after_ms: int, source: Callable[[], object]) -> None:
+    def __init__(self, log: EventLog, *, stale_after_ms: int, source: Callable[[], object]) -> None:
         self._log = log
         self._stale_after_ms = stale_after_ms
         self._source = source
@@ -232,7 +201,7 @@ class LiveGroups:
         self._read_at_ms = 0
 
     def read(self) -> Sequence[GroupState]:
-        """What `Groups.live` returns. A changed group is decoded once, and other readers wait for it."""
+        """What `EventLog.live` returns. A changed group is decoded once, and other readers wait for it."""
         with self._lock:
             while self._read_source is not None and self._take_changes():
                 pass
@@ -261,24 +230,24 @@ class LiveGroups:
         # If the log cannot be read to its end, the groups that are known stay, and the next read begins again.
         last_seq, found = self._log.size().last_seq, list(groups(self._log))
         self._seen_seq, self._states, self._keys, self._oldest_ms = last_seq, {}, None, sys.maxsize
-        self._take((state.key, state) for state in found)
+        self._take(found)
 
     def _take_changes(self) -> bool:
         """Take the next groups that changed since the last read. Return whether there may be more."""
         portion = self._log.changed(self._seen_seq)
         if portion:
-            self._seen_seq = portion[-1].seq
-            self._take((one.key, one.state) for one in portion)
+            self._seen_seq = portion[-1].last_seq
+            self._take(portion)
         return len(portion) == READ_LIMIT
 
-    def _take(self, changes: Iterable[tuple[GroupKey, GroupState | None]]) -> None:
-        for key, state in changes:
-            if (state is None) == (key in self._states):
+    def _take(self, changes: Iterable[GroupState]) -> None:
+        for state in changes:
+            if state.gone == (state.key in self._states):
                 self._keys = None
-            if state is None:
-                self._states.pop(key, None)
+            if state.gone:
+                self._states.pop(state.key, None)
             else:
-                self._states[key] = state
+                self._states[state.key] = state
                 self._oldest_ms = min(self._oldest_ms, state.log_time_ms)
 
     def _drop_expired(self) -> None:

@@ -1,33 +1,149 @@
-"""Implements what the event logs in SQLite and in PostgreSQL have in common: reads, and the start of writes."""
+"""Implements what the event logs in SQLite and in PostgreSQL have in common: reads, and the start of writes.
 
-import sys
-from abc import ABC, abstractmethod
+Each event and each group has a checksum in its row. A reader gets the columns of `EVENT_FIELDS` and `GROUP_FIELDS` in
+this order, and strings among them as bytes.
+"""
+
+import zlib
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+import msgspec
+
+from karrot.burrow.payload import parse_stored
 from karrot.clock import Clock
-from karrot.event import TEST_CLUSTERS, GroupKey, LagEvent, PartitionLag, Source, Status, TopicPartition
-from karrot.eventlog import rows
+from karrot.event import TEST_CLUSTERS, GroupKey, Kind, LagAge, LagEvent, PartitionLag, Source, Status, TopicPartition
 from karrot.eventlog.base import (
     READ_LIMIT,
     Appended,
-    Changed,
     Counter,
     Cursor,
     Damaged,
     EventLog,
+    EventSummary,
     GroupState,
+    IncidentState,
     Listed,
     Reject,
     ReporterState,
-    StoredBody,
     StoredEvent,
+    StoredSummary,
 )
-from karrot.eventlog.group_state import LiveGroups, arrival, changed, state_of
-from karrot.eventlog.transaction import Append
+from karrot.eventlog.group_state import Arrival, LiveGroups, summarize
 from karrot.eventlog.writer import HighWater, InlineWriter, Job, WriteBuffer, Writer
 from karrot.telemetry import Metric
+
+Row = Sequence[Any]
+
+
+EVENT_FIELDS = ("seq", "received_at_ms", "observed_at_ms", "log_time_ms", "source", "crc", "age", "summary", "body")
+GROUP_FIELDS = ("cluster", "consumer", "seq", "last_seq", "log_time_ms", "expired", "crc", "state")
+_CRC_BYTES = 4
+_State = tuple[IncidentState, EventSummary]
+_encode = msgspec.msgpack.Encoder().encode
+_decode_state = msgspec.msgpack.Decoder(_State).decode
+_decode_summary = msgspec.msgpack.Decoder(EventSummary).decode
+_decode_age = msgspec.msgpack.Decoder(LagAge).decode
+_decode_reporter = msgspec.msgpack.Decoder(tuple[str, str | None, int | None, int | None]).decode
+
+
+def event_row(arrived: Arrival, previous: int | None) -> Row:
+    """The values of the columns of ``events`` after ``seq``."""
+    source = arrived.event.source.value
+    times = (arrived.summary.received_at_ms, arrived.event.observed_at_ms, arrived.log_time_ms)
+    crc = _checksum((*times, source.encode()), arrived.body)
+    summary = _encode(arrived.summary)
+    sealed = _checksum((crc, arrived.log_time_ms), summary).to_bytes(_CRC_BYTES) + summary
+    return (previous, *times, source, crc, arrived.body, sealed)
+
+
+def stored_event(log_id: str, row: Row) -> StoredEvent | Damaged:
+    """The event in a row of `EVENT_FIELDS`; `Damaged` for a wrong checksum, or for values of a newer Karrot."""
+    seq, received_at_ms, observed_at_ms, log_time_ms, source, crc, age, _, body = row
+    if crc != _checksum((received_at_ms, observed_at_ms, log_time_ms, source), body, age):
+        return Damaged(log_id, seq)
+    try:
+        event = parse_stored(body, observed_at_ms=observed_at_ms, source=Source(source.decode()))
+        summary = _summary_in(row) or summarize(event, received_at_ms, _decode_age(age) if age else None)
+    except (ValueError, msgspec.MsgspecError):
+        return Damaged(log_id, seq)
+    return StoredEvent(log_id, seq, log_time_ms, summary, body, event)
+
+
+def stored_summary(log_id: str, row: Row) -> StoredSummary | Damaged:
+    """The summary in a row of `EVENT_FIELDS`, or of its body in a row that Karrot 2.0.0a1 wrote."""
+    if (summary := _summary_in(row)) is not None:
+        return StoredSummary(log_id, row[0], row[3], summary)
+    return Damaged(log_id, row[0]) if row[-1] is None else stored_event(log_id, row)
+
+
+def _summary_in(row: Row) -> EventSummary | None:
+    _, _, _, log_time_ms, _, crc, _, sealed, _ = row
+    if sealed is None or int.from_bytes(sealed[:_CRC_BYTES]) != _checksum((crc, log_time_ms), sealed[_CRC_BYTES:]):
+        return None
+    with suppress(msgspec.MsgspecError):
+        return _decode_summary(sealed[_CRC_BYTES:])
+    return None
+
+
+def group_row(group: GroupState) -> Row:
+    key, state = group.key, _encode((group.incident, group.summary))
+    places = (group.seq, group.last_seq, group.log_time_ms)
+    crc = _checksum((key.cluster.encode(), key.consumer.encode(), *places), state)
+    return (*key, *places, group.expired, group.summary.kind is Kind.DELETED, crc, state)
+
+
+def group_of(row: Row) -> GroupState | None:
+    """The group in a row of `GROUP_FIELDS`; ``None`` if its checksum is wrong or only a newer Karrot can decode it."""
+    cluster, consumer, seq, last_seq, log_time_ms, expired, crc, state = row
+    if crc != _checksum((cluster, consumer, seq, last_seq, log_time_ms), state):
+        return None
+    try:
+        incident, summary = _decode_state(state)
+    except msgspec.MsgspecError:
+        return None
+    key = GroupKey(cluster.decode(), consumer.decode())
+    return GroupState(key, seq, log_time_ms, summary, incident, last_seq, bool(expired))
+
+
+def labels_text(labels: tuple[tuple[str, str], ...]) -> str:
+    """A counter's labels as JSON text, the key of its row."""
+    return msgspec.json.encode(labels).decode()
+
+
+def counter_of(row: Row) -> Counter:
+    name, labels, value = row
+    return Counter(name, msgspec.json.decode(labels, type=tuple[tuple[str, str], ...]), value)
+
+
+def reporter_row(state: ReporterState) -> Row:
+    log_id, seq = state.cursor or (None, None)
+    outcome = (state.state, state.last_error, state.last_error_ms, state.last_success_ms)
+    return (state.name, log_id, seq, _encode(outcome))
+
+
+def reporter_of(row: Row) -> ReporterState:
+    name, log_id, seq, outcome = row
+    return ReporterState(name, None if log_id is None else Cursor(log_id, seq), *_decode_reporter(outcome))
+
+
+def reject_of(row: Row) -> Reject:
+    """The reject in a row of received_at_ms, code, detail, source, body."""
+    received_at_ms, *texts, body = row
+    code, detail, source = map(text_of, texts)
+    return Reject(received_at_ms, code, detail, Source(source), body)
+
+
+def text_of(value: str | bytes) -> str:
+    """A text as SQLite gives it, or its bytes in PostgreSQL, which cannot store every text."""
+    return value if isinstance(value, str) else value.decode("utf-8", "surrogatepass")
+
+
+def _checksum(facts: tuple[object, ...], body: bytes | None, age: bytes | None = None) -> int:
+    return zlib.crc32(age or b"", zlib.crc32(body or b"", zlib.crc32(repr(facts).encode())))
+
 
 _OK = Status.OK.name
 
@@ -65,6 +181,9 @@ READ_BYTES = 8 << 20
 """The bodies of one read have at most this many bytes together, or it is one body."""
 
 _UNREAD_BYTES = 1 << 20
+_STEP = 256
+"""How much less it costs to step over the body of a row than to read and parse it."""
+
 _FIRST = GroupKey("", "")
 
 
@@ -95,8 +214,8 @@ class ReadConnection(Protocol):
         """Run a statement. The cursor has ``fetchone`` and ``fetchall``, and is an iterator of rows."""
 
 
-class SqlEventLog(EventLog, ABC):
-    """Implements `EventLog`, which describes the methods, on a database, except the lead. Subclasses set the writer."""
+class SqlEventLog(EventLog):
+    """The event log on a database, except the lead. Subclasses set the writer."""
 
     _writer: Writer | InlineWriter
     _event_columns: str
@@ -115,7 +234,7 @@ class SqlEventLog(EventLog, ABC):
         """A connection for one short read. Raises `LogUnavailableError`."""
 
     @abstractmethod
-    def _page(self, connection: ReadConnection, after: int, limit: int) -> Iterable[rows.Row]:
+    def _page(self, connection: ReadConnection, after: int, limit: int) -> Iterable[Row]:
         """At most ``limit`` rows of events after ``after``, whose bodies have about `READ_BYTES` at most."""
 
     @abstractmethod
@@ -126,49 +245,44 @@ class SqlEventLog(EventLog, ABC):
         return self.begin(event, body, age_ms=age_ms).wait()
 
     def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Job[Appended]:
-        arrived = arrival(
-            event, body, received_at_ms=self._clock.wall_ms(), log_time_ms=self.log_time_ms(), age_ms=age_ms
-        )
-        return self._writer.begin(Append(arrived, self._limits.stale_after_ms))
+        key, log_ms = GroupKey(event.cluster, event.consumer), self.log_time_ms()
+        summary = summarize(event, self._clock.wall_ms())
+        stale_ms = self._limits.stale_after_ms
+        return self._writer.begin(Arrival(key, event, body, log_ms, log_ms - max(0, age_ms), summary, stale_ms))
 
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
         with self._reading() as connection:
             log_id = self.log_id
             found = list(self._page(connection, after, min(limit, READ_LIMIT)))
-        return [rows.stored_event(log_id, row) for row in found]
+        return [stored_event(log_id, row) for row in found]
 
-    def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
-        return self._whole(self._chain(key, limit))
-
-    def bodies(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredBody]]:
-        chains = self._chains(keys, limit, most_bytes=_UNREAD_BYTES)
-        return [[each for row in chain if (each := rows.stored_body(row))] for chain in chains]
+    def recent(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredSummary]]:
+        most_bytes = min(_UNREAD_BYTES, READ_BYTES // max(1, len(keys)))
+        chains = self._chains(keys, limit, most_bytes=most_bytes, whole=False)
+        return [[each for each in chain if isinstance(each, StoredSummary)] for chain in chains]
 
     def event(self, seq: int) -> StoredEvent | None:
         sql = f"SELECT {self._event_columns} FROM {self._events_table} WHERE seq = ?"
         with self._reading() as connection:
             row = connection.execute(sql, (seq,)).fetchone()
-        return next(iter(self._whole([row] if row else [])), None)
+        found = None if row is None else stored_event(self.log_id, row)
+        return found if isinstance(found, StoredEvent) else None
 
     def latest(self, after: GroupKey | None = None, limit: int = READ_LIMIT) -> Sequence[GroupState]:
-        """A page of live groups, ordered by key. A group whose row is damaged is left out until its next event."""
         beyond = ">=" if after is None else ">"
         sql = (
             f"SELECT {self._group_columns} FROM groups WHERE (cluster, consumer) {beyond} (?, ?) "
             "AND log_time_ms >= ? AND NOT gone ORDER BY cluster, consumer LIMIT ?"
         )
-        page: list[GroupState] = []
         with self._reading() as connection:
             parameters = (*self._key(after or _FIRST), self._oldest_live(), min(limit, READ_LIMIT))
-            found = connection.execute(sql, parameters)
-            page.extend(state_of(*whole) for row in found if (whole := rows.group_of(row)))
-        return page
+            return [state for row in connection.execute(sql, parameters) if (state := group_of(row))]
 
-    def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[Changed]:
+    def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[GroupState]:
         sql = f"SELECT {self._group_columns} FROM groups WHERE last_seq > ? ORDER BY last_seq LIMIT ?"
         with self._reading() as connection:
             found = connection.execute(sql, (after, min(limit, READ_LIMIT)))
-            return [changed(*whole) for row in found if (whole := rows.group_of(row))]
+            return [state for row in found if (state := group_of(row))]
 
     def live(self) -> Sequence[GroupState]:
         return self._live.read()
@@ -180,15 +294,17 @@ class SqlEventLog(EventLog, ABC):
         )
         with self._reading() as connection:
             row = connection.execute(sql, (*self._key(key), self._oldest_live())).fetchone()
-        whole = None if row is None else rows.group_of(row)
-        return None if whole is None else state_of(*whole)
+        return None if row is None else group_of(row)
 
     def listed(self, state: GroupState) -> Listed | None:
         seq, second = state.summary.listed_seq, state.second_opinion(self.log_time_ms())
         complete = self.event(seq) if seq else None
         if complete is not None and complete.log_time_ms < self._oldest_live():
             complete = None  # without a list, the events since are not read either: they may be many
-        later = self._whole(self._chain(state.key, READ_LIMIT, seq, _UNREAD_BYTES)) if complete else ()
+        found = (
+            self._chains([state.key], READ_LIMIT, after=seq, most_bytes=_UNREAD_BYTES, whole=True) if complete else [[]]
+        )
+        later = [each for each in found[0] if isinstance(each, StoredEvent)]
         newest = next((each for each in (complete, *later) if each and each.seq == state.seq), None)
         newest = newest or self.event(state.seq)
         if newest is None:
@@ -199,37 +315,42 @@ class SqlEventLog(EventLog, ABC):
     def heard(self) -> Mapping[str, int]:
         return {name: self.wall_ms_at(at) for name, at in self._heard().items() if at and name not in TEST_CLUSTERS}
 
-    def _chain(self, key: GroupKey, limit: int, after: int = 0, most_bytes: int = sys.maxsize) -> Sequence[rows.Row]:
-        return self._chains([key], limit, after, most_bytes)[0]
-
     def _chains(
-        self, keys: Sequence[GroupKey], limit: int, after: int = 0, most_bytes: int = sys.maxsize
-    ) -> list[list[rows.Row]]:
-        """The rows of each group's newest events after ``after``, newest first. Fewer if they have many bytes."""
-        chains: list[list[rows.Row]] = [[] for _ in keys]
+        self, keys: Sequence[GroupKey], limit: int, *, most_bytes: int, after: int = 0, whole: bool
+    ) -> list[list[StoredSummary | Damaged]]:
+        """Each group's newest events after ``after``, newest first, until they have ``most_bytes``.
+
+        Without ``whole``, a body is read only if its row has no summary. It costs less to step over a body than to
+        read it, but not nothing.
+        """
+        chains: list[list[StoredSummary | Damaged]] = [[] for _ in keys]
         if limit < 1 or not keys:
             return chains
-        events, columns = self._events_table, self._event_columns
+        events, decode = self._events_table, stored_event if whole else stored_summary
+        size = "length(e.body)" if whole else f"coalesce(length(e.summary) + length(e.body) / {_STEP}, length(e.body))"
+        body = "e.body" if whole else "CASE WHEN e.summary IS NULL THEN e.body END AS body"
+        fields = ", ".join(("e.previous", *(f"e.{name}" for name in EVENT_FIELDS[:-1]), body))
         sql = (
-            "WITH RECURSIVE chain AS (SELECT e.*, column1 AS number, 1 AS place, length(body) AS bytes "
+            f"WITH RECURSIVE chain AS (SELECT {fields}, column1 AS number, 1 AS place, {size} AS bytes "
             f"FROM (VALUES {', '.join(f'({number}, ?, ?)' for number in range(len(keys)))}) AS asked "
             f"JOIN groups g ON g.cluster = column2 AND g.consumer = column3 JOIN {events} e ON e.seq = g.last_seq "
-            "WHERE e.seq > ? UNION ALL SELECT e.*, number, place + 1, bytes + length(e.body) "
+            f"WHERE e.seq > ? UNION ALL SELECT {fields}, number, place + 1, bytes + {size} "
             f"FROM chain c JOIN {events} e ON e.seq = c.previous WHERE place < ? AND bytes < ? AND e.seq > ?) "
-            f"SELECT number, {columns} FROM chain ORDER BY seq DESC"
+            f"SELECT number, {self._event_columns} FROM chain ORDER BY seq DESC"
         )
         asked = (part for key in keys for part in self._key(key))
         with self._reading() as connection:
-            parameters = (*asked, after, min(limit, READ_LIMIT), most_bytes, after)
-            for number, *row in connection.execute(sql, parameters):
-                chains[number].append(row)
+            log_id, parameters = self.log_id, (*asked, after, min(limit, READ_LIMIT), most_bytes, after)
+            found = connection.execute(sql, parameters).fetchall()
+        for number, *row in found:
+            chains[number].append(decode(log_id, row))
         return chains
 
     def _heard(self) -> Mapping[str, int]:
         """The log time at which each cluster last sent a webhook. It is 0 if the cluster was forgotten since."""
         with self._reading() as connection:
             found = connection.execute("SELECT cluster, at_ms FROM heard").fetchall()
-        return {rows.text_of(cluster): at_ms for cluster, at_ms in found}
+        return {text_of(cluster): at_ms for cluster, at_ms in found}
 
     def wall_ms_at(self, log_ms: int) -> int:
         return self._clock.wall_ms() - max(0, self.log_time_ms() - log_ms)
@@ -245,7 +366,7 @@ class SqlEventLog(EventLog, ABC):
     def reporters(self) -> Sequence[ReporterState]:
         with self._reading() as connection:
             found = connection.execute("SELECT name, log_id, seq, state FROM reporters").fetchall()
-        return [rows.reporter_of(row) for row in sorted(found)]
+        return [reporter_of(row) for row in sorted(found)]
 
     def recall(self, reporter: str, name: str) -> bytes | None:
         with self._reading() as connection:
@@ -262,7 +383,7 @@ class SqlEventLog(EventLog, ABC):
     def counters(self) -> Sequence[Counter]:
         with self._reading() as connection:
             kept = connection.execute("SELECT name, labels, value FROM counters").fetchall()
-        sums = {(name, labels): value for name, labels, value in map(rows.counter_of, kept)}
+        sums = {(name, labels): value for name, labels, value in map(counter_of, kept)}
         for name, labels, value in self._buffer.counters():
             sums[name, labels] = sums.get((name, labels), 0) + value
         shown = self._high_water.raised(self.log_id, sums)
@@ -276,7 +397,7 @@ class SqlEventLog(EventLog, ABC):
         sql = "SELECT received_at_ms, code, detail, source, body FROM rejects ORDER BY id DESC LIMIT ?"
         with self._reading() as connection:
             kept = connection.execute(sql, (limit - len(waiting),)).fetchall()
-        return [*waiting, *map(rows.reject_of, kept)]
+        return [*waiting, *map(reject_of, kept)]
 
     def expire(self) -> int:
         before_ms = self._oldest_live()
@@ -297,7 +418,3 @@ class SqlEventLog(EventLog, ABC):
 
     def _oldest_live(self) -> int:
         return self.log_time_ms() - self._limits.stale_after_ms
-
-    def _whole(self, found: Sequence[rows.Row]) -> list[StoredEvent]:
-        events = (rows.stored_event(self.log_id, row) for row in found)
-        return [event for event in events if isinstance(event, StoredEvent)]

@@ -6,14 +6,13 @@ An event changes its group, and the log-end histories of its partitions.
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from karrot import telemetry
 from karrot.event import ClusterPartition, GroupKey, LagAge, LogEnd, Source, TopicPartition
-from karrot.eventlog.base import Appended, ReporterState
-from karrot.eventlog.group_state import Arrival, GroupRow, after, with_age
+from karrot.eventlog.base import Appended, GroupState, ReporterState
+from karrot.eventlog.group_state import Arrival, after, with_age
 from karrot.eventlog.log_end_history import LogEndHistory, lag_age, recorded_partitions
 from karrot.eventlog.writer import CounterKey
 
@@ -34,37 +33,9 @@ ROW_BYTES = 64
 """The bytes of a history's row and of its entries in two indexes, in addition to its names and samples."""
 
 
-class StoredHistory(NamedTuple):
-    """A history as a store keeps it. ``row_id`` finds its row again."""
-
-    row_id: Any
-    samples: bytes
-
-
-class LogEndTable(Protocol):
-    """The stored histories, within one transaction."""
-
-    def find(self, key: ClusterPartition) -> StoredHistory | None:
-        """The stored history of a partition."""
-
-    def insert(self, key: ClusterPartition, touched_ms: int, samples: bytes) -> None:
-        """Store the first history of a partition."""
-
-    def update(self, row: StoredHistory, touched_ms: int, samples: bytes) -> None:
-        """Store a history in place of the one that `find` returned."""
-
-
 class _Read(NamedTuple):
     at_ms: int
     history: LogEndHistory
-
-
-class Recorded(NamedTuple):
-    """What one event changed: the age of its group, the stored bytes, and the dropped histories by reason."""
-
-    age: LagAge | None
-    grown: int
-    dropped: Counter[str]
 
 
 class LogEndHistories:
@@ -88,38 +59,32 @@ class LogEndHistories:
         places = recorded_partitions(arrived.event, arrived.observed_log_ms, partial(self._read_lately, arrived))
         return (ClusterPartition(arrived.key.cluster, *place) for place in places)
 
-    def record(self, table: LogEndTable, arrived: Arrival, stored_bytes: int) -> Recorded:
+    def record(self, transaction: "Transaction", arrived: Arrival) -> LagAge | None:
         """Add an event's samples to the histories of its partitions, and find the age of its group from them."""
-        grown, dropped = 0, Counter[str]()
 
         def record(place: TopicPartition, ends: Sequence[LogEnd]) -> LogEndHistory:
-            nonlocal grown
             key = ClusterPartition(arrived.key.cluster, *place)
-            stored = table.find(key)
-            known = LogEndHistory.unpack(stored.samples) if stored and stored.samples else LogEndHistory()
+            row_id, samples = transaction.find_log_end(key) or (None, b"")
+            known = LogEndHistory.unpack(samples) if samples else LogEndHistory()
             history = LogEndHistory() if known is None else known
             if known is None:
-                dropped["damaged"] += 1
+                transaction.add(telemetry.LOG_ENDS_DROPPED, 1, reason="damaged")
             if history.record(ends):
-                dropped["contradicted"] += 1
+                transaction.add(telemetry.LOG_ENDS_DROPPED, 1, reason="contradicted")
             history.forget_before(arrived.log_time_ms - self._retention_ms)
             self._remember(key, _Read(arrived.log_time_ms, history))
             packed = history.pack()
-            touched_ms = arrived.log_time_ms // TOUCHED_MS * TOUCHED_MS
-            if stored is not None:
-                table.update(stored, touched_ms, packed)
-                grown += len(packed) - len(stored.samples)
-            else:
-                size = len(packed) + 2 * (len(key.cluster.encode()) + len(key.topic.encode())) + ROW_BYTES
-                if stored_bytes + grown + size > self._max_bytes:
-                    dropped["full"] += 1
+            grown = len(packed) - len(samples)
+            if row_id is None:
+                grown += 2 * (len(key.cluster.encode()) + len(key.topic.encode())) + ROW_BYTES
+                if transaction.log_end_bytes + grown > self._max_bytes:
+                    transaction.add(telemetry.LOG_ENDS_DROPPED, 1, reason="full")
                     return history
-                table.insert(key, touched_ms, packed)
-                grown += size
+            transaction.save_log_end(key, row_id, arrived.log_time_ms // TOUCHED_MS * TOUCHED_MS, packed)
+            transaction.log_end_bytes += grown
             return history
 
-        age = lag_age(arrived.event, arrived.observed_log_ms, partial(self._read_lately, arrived), record)
-        return Recorded(age, grown, dropped)
+        return lag_age(arrived.event, arrived.observed_log_ms, partial(self._read_lately, arrived), record)
 
     def _read_lately(self, arrived: Arrival, place: TopicPartition, now: LogEnd) -> LogEndHistory | None:
         read = self._lately.get(ClusterPartition(arrived.key.cluster, *place))
@@ -148,19 +113,22 @@ class Transaction(ABC):
         self._max_consumers = max_consumers
         self._nothing_to_evict = False
 
-    def append(self, arrived: Arrival, stale_after_ms: int = 0) -> Appended:
+    def append(self, arrived: Arrival) -> Appended:
         """Store an event and its log ends, and update its group unless there are too many groups."""
         if arrived.event.source is Source.WEBHOOK:
             self.heard[arrived.key.cluster] = arrived.log_time_ms if arrived.event.from_burrow else 0
-        tracked, row = self._group(arrived.key)
-        arrived = self._aged(arrived)
+        tracked, row = self._find_group(arrived.key)
+        if tracked and row is None:  # the row is damaged, and this event replaces it
+            self.add(telemetry.LOG_DAMAGED, 1)
+        age = self._log_end_histories.record(self, arrived)
+        arrived = arrived if age is None else with_age(arrived, age)
         seq = self._insert_event(arrived, None if row is None else row.last_seq)
         self.add(telemetry.EVENTS_ACCEPTED, 1, source=arrived.event.source.value)
         if not tracked:
             if self.groups >= self._max_consumers and not self._evict():
                 return Appended(seq, tracked=False)
             self.groups += 1
-        self._save_group(arrived.key, after(row, seq, arrived, stale_after_ms))
+        self._save_group(after(row, seq, arrived))
         return Appended(seq, tracked=True)
 
     @abstractmethod
@@ -189,13 +157,16 @@ class Transaction(ABC):
         """Add to a counter in this transaction, so that the counter always matches the rows that it counts."""
         self.counts[metric.name, tuple(sorted(labels.items()))] += by
 
-    @property
     @abstractmethod
-    def _log_ends(self) -> LogEndTable:
-        """The log-end histories that are stored."""
+    def find_log_end(self, key: ClusterPartition) -> tuple[Any, bytes] | None:
+        """The stored log-end history of a partition, with what finds its row again."""
 
     @abstractmethod
-    def _find_group(self, key: GroupKey) -> tuple[bool, GroupRow | None]:
+    def save_log_end(self, key: ClusterPartition, row_id: Any, touched_ms: int, samples: bytes) -> None:
+        """Store a history, in place of the one that `find_log_end` returned with ``row_id``, or a first one."""
+
+    @abstractmethod
+    def _find_group(self, key: GroupKey) -> tuple[bool, GroupState | None]:
         """Whether there is a row for the group, and its content. ``None`` if the row is damaged."""
 
     @abstractmethod
@@ -203,7 +174,7 @@ class Transaction(ABC):
         """Store an event. Returns its sequence number."""
 
     @abstractmethod
-    def _save_group(self, key: GroupKey, row: GroupRow) -> None:
+    def _save_group(self, state: GroupState) -> None:
         """Store a group in place of its earlier row."""
 
     @abstractmethod
@@ -223,21 +194,6 @@ class Transaction(ABC):
         self.log_end_bytes -= sum(sizes)
         return len(sizes)
 
-    def _aged(self, arrived: Arrival) -> Arrival:
-        """The arrival with the age that the histories give, after they have its log ends."""
-        recorded = self._log_end_histories.record(self._log_ends, arrived, self.log_end_bytes)
-        self.log_end_bytes += recorded.grown
-        for reason, histories in recorded.dropped.items():
-            self.add(telemetry.LOG_ENDS_DROPPED, histories, reason=reason)
-        return arrived if recorded.age is None else with_age(arrived, recorded.age)
-
-    def _group(self, key: GroupKey) -> tuple[bool, GroupRow | None]:
-        """Whether the group is tracked, and its row. A damaged row gives ``None``, and the event then replaces it."""
-        tracked, row = self._find_group(key)
-        if tracked and row is None:
-            self.add(telemetry.LOG_DAMAGED, 1)
-        return tracked, row
-
     def _evict(self) -> bool:
         # After an eviction that freed nothing, do not try again in this transaction: a flood of new names must not
         # cause one scan per event.
@@ -247,14 +203,3 @@ class Transaction(ABC):
         self.groups -= evicted
         self._nothing_to_evict = evicted == 0
         return evicted > 0
-
-
-@dataclass(frozen=True, slots=True)
-class Append:
-    """The work of storing one event. A store can see the event before the transaction begins."""
-
-    arrived: Arrival
-    stale_after_ms: int = 0
-
-    def __call__(self, transaction: Transaction) -> Appended:
-        return transaction.append(self.arrived, self.stale_after_ms)

@@ -3,7 +3,7 @@
 import msgspec
 
 from karrot.event import GroupKey
-from karrot.eventlog.base import ReporterNotes
+from karrot.eventlog.base import EventLog
 from karrot.known_problems import WATCH
 
 NOTE = "groups"
@@ -55,12 +55,12 @@ class WatchedCluster(msgspec.Struct, frozen=True, array_like=True):
 _DECODER = msgspec.msgpack.Decoder(WatchedCluster)
 
 
-def keep(log: ReporterNotes, watched: WatchedCluster) -> None:
-    """Save the last poll. Raises what `ReporterNotes.remember` raises."""
+def keep(log: EventLog, watched: WatchedCluster) -> None:
+    """Save the last poll. Raises what `EventLog.remember` raises."""
     log.remember(WATCH, NOTE, msgspec.msgpack.encode(watched))
 
 
-def live(log: ReporterNotes, key: GroupKey) -> GroupHealth | None:
+def live(log: EventLog, key: GroupKey) -> GroupHealth | None:
     """The group at the last poll. ``None`` if the poll did not find it, or is too old. Raises `LogUnavailableError`."""
     poll = read(log)
     if poll is None or poll.cluster != key.cluster or log.log_time_ms() - poll.log_time_ms > poll.good_for_ms:
@@ -68,7 +68,7 @@ def live(log: ReporterNotes, key: GroupKey) -> GroupHealth | None:
     return next((group for group in poll.groups if group.consumer == key.consumer and group.state != "Dead"), None)
 
 
-def read(log: ReporterNotes) -> WatchedCluster | None:
+def read(log: EventLog) -> WatchedCluster | None:
     """The last saved poll. ``None`` if this version cannot read any. Raises `LogUnavailableError`."""
     kept = log.recall(WATCH, NOTE)
     if kept is None:

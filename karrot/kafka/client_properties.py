@@ -6,7 +6,7 @@ file.
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,34 @@ class NoToken(ValueError):  # noqa: N818 (the name describes the state, not an e
 
 
 def translated(given: Mapping[str, str]) -> dict[str, str]:
-    """The properties under librdkafka's names, without properties that only Java needs. Raises `PropertiesError`."""
-    result = {name: value for name, value in given.items() if not _is_java(name)}
+    """The properties under librdkafka's names, without properties that only Java needs. Raises `PropertiesError`.
+
+    Where a file has both names of a property, Java's name wins.
+    """
+    own: dict[str, str] = {}
+    of_java: dict[str, str] = {}
     for name, value in given.items():
-        if _is_java(name):
-            result |= dict(_TRANSLATIONS.get(name, _nothing)(value, given))
-    return result
+        match name:
+            case "sasl.jaas.config":
+                of_java |= _login(value)
+            case "sasl.oauthbearer.token.endpoint.url":
+                of_java |= {"sasl.oauthbearer.method": "oidc", name: value}
+            case "ssl.truststore.location":
+                if given.get("ssl.truststore.type", "JKS").upper() != "PEM":
+                    raise PropertiesError(
+                        "ssl.truststore.location must be a PEM file (with ssl.truststore.type=PEM): librdkafka cannot "
+                        "read a Java truststore. `keytool -exportcert -rfc` writes a PEM file"
+                    )
+                of_java["ssl.ca.location"] = value
+            case "ssl.keystore.location":
+                of_java |= _keystore(value, given.get("ssl.keystore.type", "JKS").upper())
+            case "ssl.endpoint.identification.algorithm":
+                of_java[name] = value or "none"
+            case _ if name in _RENAMED:
+                of_java[_RENAMED[name]] = value
+            case _ if name not in _ONLY_JAVA and not name.endswith((".serializer", ".deserializer", ".class")):
+                own[name] = value
+    return own | of_java
 
 
 def read(path: Path | None, understood: Callable[[Mapping[str, str]], dict[str, str]] = translated) -> dict[str, str]:
@@ -81,15 +103,19 @@ def without_values(text: str, properties: Mapping[str, str]) -> str:
     return text
 
 
-Pairs = Iterable[tuple[str, str]]
-
-
-def _is_java(name: str) -> bool:
-    return name in _TRANSLATIONS or name.endswith((".serializer", ".deserializer", ".class")) or name in _ONLY_JAVA
-
-
+_RENAMED = {
+    "sasl.mechanism": "sasl.mechanisms",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+}
 _ONLY_JAVA = frozenset(
     {
+        "sasl.client.callback.handler.class",
+        "sasl.login.callback.handler.class",
+        "security.providers",
+        "ssl.keystore.type",
+        "ssl.truststore.type",
         "ssl.truststore.password",
         "ssl.protocol",
         "ssl.enabled.protocols",
@@ -102,85 +128,41 @@ _ONLY_JAVA = frozenset(
 )
 """Properties that a file for Java may have and librdkafka does not need."""
 
+_LOGINS = {
+    "PlainLoginModule": {"username": "sasl.username", "password": "sasl.password"},
+    "ScramLoginModule": {"username": "sasl.username", "password": "sasl.password"},
+    "OAuthBearerLoginModule": {
+        "clientId": "sasl.oauthbearer.client.id",
+        "clientSecret": "sasl.oauthbearer.client.secret",
+        "scope": "sasl.oauthbearer.scope",
+    },
+}
 
-def _nothing(_value: str, _given: Mapping[str, str]) -> Pairs:
-    return ()
 
-
-def _login(value: str, _given: Mapping[str, str]) -> Pairs:
+def _login(value: str) -> dict[str, str]:
     """The user and the password from ``sasl.jaas.config``. Their names there depend on the login module."""
     module = value.split(maxsplit=1)[0].rpartition(".")[2] if value.split() else ""
+    if module == "IAMLoginModule":
+        return {"sasl.mechanisms": _IAM}
+    if module not in _LOGINS:
+        raise PropertiesError(
+            "sasl.jaas.config has an unknown login module: use PlainLoginModule, ScramLoginModule, "
+            "OAuthBearerLoginModule or IAMLoginModule"
+        )
     found = re.findall(r'([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))', value)
     options = {name: re.sub(r"\\(.)", r"\1", quoted) if quoted else plain for name, quoted, plain in found}
-    match module:
-        case "PlainLoginModule" | "ScramLoginModule":
-            yield from _options(options, {"username": "sasl.username", "password": "sasl.password"})
-        case "OAuthBearerLoginModule":
-            names = {"clientId": "sasl.oauthbearer.client.id", "clientSecret": "sasl.oauthbearer.client.secret"}
-            yield from _options(options, names | {"scope": "sasl.oauthbearer.scope"})
-        case "IAMLoginModule":
-            yield "sasl.mechanisms", _IAM
-        case _:
-            raise PropertiesError(
-                "sasl.jaas.config has an unknown login module: use PlainLoginModule, ScramLoginModule, "
-                "OAuthBearerLoginModule or IAMLoginModule"
-            )
+    return {known: options[name] for name, known in _LOGINS[module].items() if name in options}
 
 
-def _options(options: Mapping[str, str], names: Mapping[str, str]) -> Pairs:
-    return ((names[name], value) for name, value in options.items() if name in names)
-
-
-def _truststore(value: str, given: Mapping[str, str]) -> Pairs:
-    if given.get("ssl.truststore.type", "JKS").upper() != "PEM":
-        raise PropertiesError(
-            "ssl.truststore.location must be a PEM file (with ssl.truststore.type=PEM): librdkafka cannot read a Java "
-            "truststore. `keytool -exportcert -rfc` writes a PEM file"
-        )
-    yield "ssl.ca.location", value
-
-
-def _keystore(value: str, given: Mapping[str, str]) -> Pairs:
-    match given.get("ssl.keystore.type", "JKS").upper():
-        case "PEM":
-            yield "ssl.certificate.location", value
-            yield "ssl.key.location", value
-        case "PKCS12":
-            yield "ssl.keystore.location", value
-        case _:
-            raise PropertiesError(
-                "ssl.keystore.location must be a PKCS12 or PEM file (set ssl.keystore.type): librdkafka cannot read a "
-                "Java keystore. `keytool -importkeystore -deststoretype pkcs12` writes a PKCS12 file"
-            )
-
-
-def _renamed(name: str) -> Callable[[str, Mapping[str, str]], Pairs]:
-    return lambda value, _given: ((name, value),)
-
-
-def _oidc(value: str, _given: Mapping[str, str]) -> Pairs:
-    yield "sasl.oauthbearer.method", "oidc"
-    yield "sasl.oauthbearer.token.endpoint.url", value
-
-
-_TRANSLATIONS: Mapping[str, Callable[[str, Mapping[str, str]], Pairs]] = {
-    "sasl.mechanism": _renamed("sasl.mechanisms"),
-    "sasl.jaas.config": _login,
-    "sasl.client.callback.handler.class": _nothing,
-    "sasl.login.callback.handler.class": _nothing,
-    "sasl.oauthbearer.token.endpoint.url": _oidc,
-    "ssl.truststore.location": _truststore,
-    "ssl.truststore.type": _nothing,
-    "ssl.truststore.certificates": _renamed("ssl.ca.pem"),
-    "ssl.keystore.location": _keystore,
-    "ssl.keystore.type": _nothing,
-    "ssl.keystore.certificate.chain": _renamed("ssl.certificate.pem"),
-    "ssl.keystore.key": _renamed("ssl.key.pem"),
-    "ssl.endpoint.identification.algorithm": lambda value, _given: (
-        ("ssl.endpoint.identification.algorithm", value or "none"),
-    ),
-    "security.providers": _nothing,
-}
+def _keystore(value: str, kind: str) -> dict[str, str]:
+    if kind == "PEM":
+        return {"ssl.certificate.location": value, "ssl.key.location": value}
+    if kind == "PKCS12":
+        return {"ssl.keystore.location": value}
+    raise PropertiesError(
+        "ssl.keystore.location must be a PKCS12 or PEM file (set ssl.keystore.type): librdkafka cannot read a Java "
+        "keystore. `keytool -importkeystore -deststoretype pkcs12` writes a PKCS12 file"
+    )
 
 
 def complete(given: Mapping[str, str], bootstrap: Sequence[str]) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from karrot import telemetry
 from karrot.clock import Clock
 from karrot.event import GroupKey
 from karrot.event_json_line import MalformedLine, decode, event_of
-from karrot.eventlog.base import Cursor, StoredEvent
-from karrot.eventlog.group_state import GroupRow, after, arrival, changed, with_age
+from karrot.eventlog.base import Cursor, GroupState, StoredEvent
+from karrot.eventlog.group_state import Arrival, after
 from karrot.eventlog.sql_log import Limits
 from karrot.pipeline.ingest.event_sources import EventSource
 from karrot.pipeline.ingest.events import REQUIRED, parsed, why_unusable
@@ -174,24 +174,19 @@ class Publisher:
         self._counts.clear()
         self._left_out.clear()
         now_ms = self.clock.wall_ms()
-        groups, heard, trouble = dict[GroupKey, GroupRow](), dict[str, int](), ""
+        groups, heard, trouble = dict[GroupKey, GroupState](), dict[str, int](), ""
         for number, stored in enumerate(self._events(lines), 1):
             event = stored.event
-            arrived = arrival(
-                event,
-                stored.body,
-                received_at_ms=stored.received_at_ms,
-                log_time_ms=min(stored.received_at_ms, now_ms),
-                age_ms=stored.received_at_ms - event.observed_at_ms,
-            )
-            arrived = with_age(arrived, stored.age) if stored.age else arrived
-            groups[arrived.key] = after(groups.get(arrived.key), number, arrived, Limits().stale_after_ms)
+            key, log_ms = GroupKey(event.cluster, event.consumer), min(stored.received_at_ms, now_ms)
+            observed_ms = log_ms - max(0, stored.received_at_ms - event.observed_at_ms)
+            stale_ms = Limits().stale_after_ms
+            arrived = Arrival(key, event, stored.body, log_ms, observed_ms, stored.summary, stale_ms)
+            groups[arrived.key] = after(groups.get(arrived.key), number, arrived)
             if event.from_burrow:
                 heard[event.cluster] = max(arrived.log_time_ms, heard.get(event.cluster, 0))
-        changes = [changed(key, row) for key, row in groups.items()]
         while True:
             try:
-                self._reporter.publish(changes, _BEGINNING, heard)
+                self._reporter.publish(groups.values(), _BEGINNING, heard)
             except ReportFailed as failed:
                 trouble = f"{failed.reason}: {failed.text}"
                 _log.warning("not everything was sent", code="send_incomplete", reason=trouble)

@@ -33,6 +33,10 @@ from karrot.text import EPOCH
 
 STRING, INT, LONG, DOUBLE = StringType(), IntegerType(), LongType(), DoubleType()
 TIME, BOOLEAN, BINARY = TimestampType(), BooleanType(), BinaryType()
+_TYPES: Final[Mapping[str, DataType]] = {
+    **{kind.simpleString(): kind for kind in (STRING, INT, LONG, DOUBLE, TIME, BOOLEAN)},
+    "array<string>": ArrayType(STRING),
+}
 
 
 def struct(**columns: DataType) -> StructType:
@@ -40,48 +44,29 @@ def struct(**columns: DataType) -> StructType:
     return StructType([StructField(name, kind) for name, kind in columns.items()])
 
 
-_GROUP: Final = {"cluster": STRING, "consumer": STRING}
-_PARTITION_MINUTE: Final = {**_GROUP, "topic": STRING, "partition": INT, "minute": TIME}
-_RECORD: Final = {"log_partition": INT, "log_offset": LONG, "log_ts": TIME, "log_ts_ms": LONG}
-RECORD_COLUMNS: Final = tuple(_RECORD)
+def _table(columns: str) -> StructType:
+    """A row type from names and types, as SQL writes them. Spark's own parser (``fromDDL``) needs a session."""
+    return struct(**{name: _TYPES[kind] for name, kind in (column.split() for column in columns.split(","))})
+
+
+_GROUP: Final = "cluster string, consumer string"
+_TOPIC_PARTITION: Final = "topic string, partition int"
+_PARTITION_MINUTE: Final = f"{_GROUP}, {_TOPIC_PARTITION}, minute timestamp"
+_RECORD: Final = "log_partition int, log_offset bigint, log_ts timestamp, log_ts_ms bigint"
+RECORD_COLUMNS: Final = tuple(_table(_RECORD).fieldNames())
 
 
 # --- What ingest writes ---
 
-EVENTS: Final = struct(
-    event_id=STRING,
-    log_id=STRING,
-    seq=LONG,
-    received_at=TIME,
-    received_at_ms=LONG,
-    observed_at=TIME,
-    observed_at_ms=LONG,
-    source=STRING,
-    cluster=STRING,
-    consumer=STRING,
-    status=STRING,
-    kind=STRING,
-    incident_id=STRING,
-    incident_start=TIME,
-    incident_start_ms=LONG,
-    total_lag=LONG,
-    max_lag=LONG,
-    max_lag_topic=STRING,
-    max_lag_partition=INT,
-    max_lag_owner=STRING,
-    max_lag_committed=LONG,
-    max_lag_first_end=LONG,
-    scalable_lag=LONG,
-    lag_seconds=DOUBLE,
-    produce_rate=DOUBLE,
-    consume_rate=DOUBLE,
-    catch_up_seconds=DOUBLE,
-    complete=DOUBLE,
-    partition_count=LONG,
-    bad_partitions=INT,
-    lag_seconds_kind=STRING,
-    lag_seconds_topic=STRING,
-    lag_seconds_partition=INT,
+EVENTS: Final = _table(
+    f"""event_id string, log_id string, seq bigint, received_at timestamp, received_at_ms bigint,
+    observed_at timestamp, observed_at_ms bigint, source string, {_GROUP}, status string,
+    kind string, incident_id string, incident_start timestamp, incident_start_ms bigint,
+    total_lag bigint, max_lag bigint, max_lag_topic string, max_lag_partition int, max_lag_owner string,
+    max_lag_committed bigint, max_lag_first_end bigint, scalable_lag bigint, lag_seconds double,
+    produce_rate double, consume_rate double, catch_up_seconds double, complete double,
+    partition_count bigint, bad_partitions int,
+    lag_seconds_kind string, lag_seconds_topic string, lag_seconds_partition int"""
 )
 """One row per event. The rates are those of the partition with the largest lag.
 
@@ -90,34 +75,15 @@ name its partition. Events of ``evaluate`` have no kind: ``lag_seconds`` then be
 extrapolated if ``max_lag_committed`` is below ``max_lag_first_end``, the log end at the partition's oldest commit.
 """
 
-PARTITIONS: Final = struct(
-    event_id=STRING,
-    log_id=STRING,
-    seq=LONG,
-    received_at=TIME,
-    observed_at=TIME,
-    source=STRING,
-    cluster=STRING,
-    consumer=STRING,
-    topic=STRING,
-    partition=INT,
-    status=STRING,
-    owner=STRING,
-    client_id=STRING,
-    start_offset=LONG,
-    start_ts=TIME,
-    start_ts_ms=LONG,
-    start_lag=LONG,
-    end_offset=LONG,
-    end_ts=TIME,
-    end_ts_ms=LONG,
-    end_lag=LONG,
-    current_lag=LONG,
-    complete=DOUBLE,
+PARTITIONS: Final = _table(
+    f"""event_id string, log_id string, seq bigint, received_at timestamp, observed_at timestamp, source string,
+    {_GROUP}, {_TOPIC_PARTITION}, status string, owner string, client_id string,
+    start_offset bigint, start_ts timestamp, start_ts_ms bigint, start_lag bigint,
+    end_offset bigint, end_ts timestamp, end_ts_ms bigint, end_lag bigint, current_lag bigint, complete double"""
 )
 """One row per partition that an event lists: the bad ones (from a webhook), or all (from ``rest`` or ``kafka``)."""
 
-QUARANTINE: Final = struct(source=STRING, reason=STRING, raw=STRING, position=LONG, missing=LONG)
+QUARANTINE: Final = _table("source string, reason string, raw string, position bigint, missing bigint")
 """One row per unreadable line or record of ``__consumer_offsets``, and one per segment that is too short.
 
 ``source`` is the segment, or the partition of the topic. ``raw`` is the line, or the record's key and value, in base64.
@@ -132,20 +98,9 @@ RAW_BYTES: Final = 64 * 1024
 
 # --- What offsets writes: Kafka's own records of commits, and log ends ---
 
-COMMITS: Final = struct(
-    **_GROUP,
-    topic=STRING,
-    partition=INT,
-    version=INT,
-    offset=LONG,
-    metadata=STRING,
-    leader_epoch=INT,
-    commit_ts=TIME,
-    commit_ts_ms=LONG,
-    expire_ts=TIME,
-    expire_ts_ms=LONG,
-    tombstone=BOOLEAN,
-    **_RECORD,
+COMMITS: Final = _table(
+    f"""{_GROUP}, {_TOPIC_PARTITION}, version int, offset bigint, metadata string, leader_epoch int,
+    commit_ts timestamp, commit_ts_ms bigint, expire_ts timestamp, expire_ts_ms bigint, tombstone boolean, {_RECORD}"""
 )
 """One row per record of ``__consumer_offsets`` that commits an offset or, as a tombstone, deletes it.
 
@@ -153,20 +108,9 @@ The columns ``log_…`` are the record's place and time in that topic. ``day`` i
 sets. ``commit_ts`` can be any time. ``version`` is the version of the record's value.
 """
 
-MEMBERS: Final = struct(
-    **_GROUP,
-    version=INT,
-    protocol_type=STRING,
-    generation=INT,
-    protocol=STRING,
-    leader=STRING,
-    member_id=STRING,
-    instance_id=STRING,
-    client_id=STRING,
-    client_host=STRING,
-    topic=STRING,
-    partition=INT,
-    **_RECORD,
+MEMBERS: Final = _table(
+    f"""{_GROUP}, version int, protocol_type string, generation int, protocol string, leader string,
+    member_id string, instance_id string, client_id string, client_host string, {_TOPIC_PARTITION}, {_RECORD}"""
 )
 """One row per member and assigned partition in a record of a group's metadata.
 
@@ -174,33 +118,19 @@ A member without partitions has one row, without a partition. A group without me
 deleted group has one row, in which ``version`` is NULL.
 """
 
-ENDS: Final = struct(
-    cluster=STRING,
-    topic=STRING,
-    partition=INT,
-    start_offset=LONG,
-    end_offset=LONG,
-    observed_at=TIME,
-    observed_at_ms=LONG,
+ENDS: Final = _table(
+    f"""cluster string, {_TOPIC_PARTITION}, start_offset bigint, end_offset bigint,
+    observed_at timestamp, observed_at_ms bigint"""
 )
 """One row per log-end sample: one reading of a partition's log start and log end."""
 
 
 # --- What derive writes: whole days at a time ---
 
-LAG_MINUTE: Final = struct(
-    **_GROUP,
-    minute=TIME,
-    count=LONG,
-    lag_min=LONG,
-    lag_max=LONG,
-    lag_avg=DOUBLE,
-    lag_last=LONG,
-    lag_seconds_max=DOUBLE,
-    worst_status=STRING,
-    not_ok=LONG,
-    coverage=DOUBLE,
-    uncommitted=LONG,
+LAG_MINUTE: Final = _table(
+    f"""{_GROUP}, minute timestamp, count bigint,
+    lag_min bigint, lag_max bigint, lag_avg double, lag_last bigint, lag_seconds_max double,
+    worst_status string, not_ok bigint, coverage double, uncommitted bigint"""
 )
 """One row per group and minute. ``count``, ``worst_status`` and ``not_ok`` come from events.
 
@@ -209,92 +139,47 @@ share of the group's partitions whose lag is known. ``uncommitted`` is the numbe
 have no committed offset. The lag of these partitions is unknown.
 """
 
-INCIDENTS: Final = struct(
-    incident_id=STRING,
-    cluster=STRING,
-    consumer=STRING,
-    started_at=TIME,
-    ended_at=TIME,
-    ended_by=STRING,
-    worst_status=STRING,
-    peak_lag=LONG,
-    events=LONG,
-    topics=ArrayType(STRING),
+INCIDENTS: Final = _table(
+    f"""incident_id string, {_GROUP}, started_at timestamp, ended_at timestamp, ended_by string,
+    worst_status string, peak_lag bigint, events bigint, topics array<string>"""
 )
 
-VERDICT_RUNS: Final = struct(
-    **_GROUP,
-    run=LONG,
-    kind=STRING,
-    incident_id=STRING,
-    status=STRING,
-    first_at=TIME,
-    last_at=TIME,
-    events=LONG,
-    incident_start=TIME,
-    peak_lag=LONG,
-    topics=ArrayType(STRING),
+VERDICT_RUNS: Final = _table(
+    f"""{_GROUP}, run bigint, kind string, incident_id string, status string, first_at timestamp, last_at timestamp,
+    events bigint, incident_start timestamp, peak_lag bigint, topics array<string>"""
 )
 """One row per verdict run of a group. Incidents and intervals come from runs.
 
 Runs are numbered from 1 each day. In the later parts of a large day, the numbers begin higher.
 """
 
-STATUS_INTERVALS: Final = struct(**_GROUP, status=STRING, from_at=TIME, to_at=TIME)
+STATUS_INTERVALS: Final = _table(f"{_GROUP}, status string, from_at timestamp, to_at timestamp")
 
-RATES_MINUTE: Final = struct(
-    **_PARTITION_MINUTE,
-    produced=LONG,
-    consumed=LONG,
-    produce_rate=DOUBLE,
-    consume_rate=DOUBLE,
-    catch_up_seconds=DOUBLE,
-    coverage=DOUBLE,
+RATES_MINUTE: Final = _table(
+    f"""{_PARTITION_MINUTE}, produced bigint, consumed bigint,
+    produce_rate double, consume_rate double, catch_up_seconds double, coverage double"""
 )
 
-SKEW_MINUTE: Final = struct(
-    **_GROUP,
-    topic=STRING,
-    minute=TIME,
-    max_share=DOUBLE,
-    gini=DOUBLE,
-    worst_partition=INT,
-    owner=STRING,
-    owner_share=DOUBLE,
-    cause=STRING,
-    coverage=DOUBLE,
+SKEW_MINUTE: Final = _table(
+    f"""{_GROUP}, topic string, minute timestamp, max_share double, gini double, worst_partition int,
+    owner string, owner_share double, cause string, coverage double"""
 )
 """``cause`` is ``hot_partition``, ``slow_owner`` or NULL. It depends on the owner's other partitions."""
 
-SLO_DAILY: Final = struct(
-    **_GROUP,
-    minutes_seen=LONG,
-    minutes_ok=LONG,
-    minutes_measured=LONG,
-    minutes_within_target=LONG,
-    target_seconds=DOUBLE,
-    objective=DOUBLE,
-    budget_minutes=DOUBLE,
-    burn_rate=DOUBLE,
-    worst_partition=STRING,
+SLO_DAILY: Final = _table(
+    f"""{_GROUP}, minutes_seen bigint, minutes_ok bigint, minutes_measured bigint, minutes_within_target bigint,
+    target_seconds double, objective double, budget_minutes double, burn_rate double, worst_partition string"""
 )
 """At most ``budget_minutes`` of the measured minutes (with a known lag in seconds) may be beyond the target."""
 
-OFFSETS_MINUTE: Final = struct(**_PARTITION_MINUTE, count=LONG, offset_sum=LONG, offset_first=LONG, offset_last=LONG)
+OFFSETS_MINUTE: Final = _table(
+    f"{_PARTITION_MINUTE}, count bigint, offset_sum bigint, offset_first bigint, offset_last bigint"
+)
 """The commits of each minute. ``offset_sum`` is NULL if the sum does not fit into 64 bits."""
 
-PARTITION_LAG_MINUTE: Final = struct(
-    **_PARTITION_MINUTE,
-    as_of=TIME,
-    committed_offset=LONG,
-    committed_at=TIME,
-    end_offset=LONG,
-    lag=LONG,
-    lag_seconds=DOUBLE,
-    method=STRING,
-    commits=LONG,
-    negative=LONG,
-    owner=STRING,
+PARTITION_LAG_MINUTE: Final = _table(
+    f"""{_PARTITION_MINUTE}, as_of timestamp, committed_offset bigint, committed_at timestamp, end_offset bigint,
+    lag bigint, lag_seconds double, method string, commits bigint, negative bigint, owner string"""
 )
 """One row per partition and minute: the lag from commits and log ends.
 
@@ -304,28 +189,19 @@ beyond the known log end, ``negative`` is 1 and the lag is 0. If ``committed_off
 this minute.
 """
 
-REBALANCES: Final = struct(
-    **_GROUP, generation=INT, at=TIME, members=INT, protocol=STRING, leader=STRING, moved_partitions=INT
+REBALANCES: Final = _table(
+    f"""{_GROUP}, generation int, at timestamp, members int, protocol string, leader string,
+    moved_partitions int"""
 )
 """One row per new generation of a group. If the previous one is unknown, ``moved_partitions`` is NULL."""
 
 
 # --- The archive's line, version 1, as ``karrot/event_json_line.py`` writes it ---
 
-PARTITION_LINE: Final = struct(
-    topic=STRING,
-    partition=INT,
-    status=STRING,
-    owner=STRING,
-    client_id=STRING,
-    start_offset=LONG,
-    start_ts_ms=LONG,
-    start_lag=DOUBLE,
-    end_offset=LONG,
-    end_ts_ms=LONG,
-    end_lag=DOUBLE,
-    current_lag=DOUBLE,
-    complete=DOUBLE,
+PARTITION_LINE: Final = _table(
+    f"""{_TOPIC_PARTITION}, status string, owner string, client_id string,
+    start_offset bigint, start_ts_ms bigint, start_lag double,
+    end_offset bigint, end_ts_ms bigint, end_lag double, current_lag double, complete double"""
 )
 """A partition in a line.
 
@@ -333,36 +209,19 @@ Burrow's lags are unsigned 64-bit numbers. Of Spark's types, only a decimal can 
 lags are doubles, which are exact up to 2^53. A larger lag is an arithmetic error in Burrow.
 """
 
-LINE: Final = struct(
-    v=LONG,
-    event_id=STRING,
-    log_id=STRING,
-    seq=LONG,
-    received_at_ms=LONG,
-    observed_at_ms=LONG,
-    source=STRING,
-    cluster=STRING,
-    consumer=STRING,
-    status=STRING,
-    kind=STRING,
-    incident_id=STRING,
-    incident_start_ms=LONG,
-    total_lag=DOUBLE,
-    max_lag=DOUBLE,
-    scalable_lag=DOUBLE,
-    lag_seconds=DOUBLE,
-    produce_rate=DOUBLE,
-    consume_rate=DOUBLE,
-    catch_up_seconds=DOUBLE,
-    complete=DOUBLE,
-    partition_count=LONG,
-    bad_partitions=INT,
-    max_partition=PARTITION_LINE,
-    partitions=ArrayType(PARTITION_LINE),
-    body=STRING,
-    lag_seconds_kind=STRING,
-    lag_seconds_topic=STRING,
-    lag_seconds_partition=INT,
+LINE: Final = StructType(
+    [
+        *_table(
+            f"""v bigint, event_id string, log_id string, seq bigint, received_at_ms bigint, observed_at_ms bigint,
+            source string, {_GROUP}, status string, kind string, incident_id string, incident_start_ms bigint,
+            total_lag double, max_lag double, scalable_lag double, lag_seconds double, produce_rate double,
+            consume_rate double, catch_up_seconds double, complete double, partition_count bigint,
+            bad_partitions int"""
+        ),
+        StructField("max_partition", PARTITION_LINE),
+        StructField("partitions", ArrayType(PARTITION_LINE)),
+        *_table("body string, lag_seconds_kind string, lag_seconds_topic string, lag_seconds_partition int"),
+    ]
 )
 
 CORRUPT: Final = "_corrupt_record"

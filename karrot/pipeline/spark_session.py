@@ -135,9 +135,7 @@ def is_submitted(environ: Mapping[str, str] = os.environ) -> bool:
 def _require_in_time(master: str | None, asked: Mapping[str, str]) -> None:
     """Refuse settings that belong before the script. Spark would ignore some of them without a message."""
     late = [f"--conf {key}=…" for key in asked if not key.startswith(_OF_QUERIES)]
-    late = [*(["--master …"] if master is not None else []), *late]
-    if late:
-        options = " ".join(late)
+    if options := " ".join(late if master is None else ["--master …", *late]):
         raise SettingTooLate(
             f"{options} behind the command comes too late, because spark-submit has already started Spark: "
             f"write spark-submit {options} karrot_pipeline.py …"
@@ -184,8 +182,8 @@ def left_to_us(is_given: Callable[[str], bool], master: str) -> dict[str, str]:
 
 def has_logging(environ: Mapping[str, str], asked: Mapping[str, str]) -> bool:
     """Whether Spark has a logging configuration already, in a file or in an option of Java."""
-    home = environ.get("SPARK_HOME", "")
-    places = (environ.get("SPARK_CONF_DIR"), home and str(Path(home, "conf")))
+    home = environ.get("SPARK_HOME")
+    places = (environ.get("SPARK_CONF_DIR"), home and f"{home}/conf")
     has_file = any(place and any(Path(place).glob("log4j2*.properties")) for place in places)
     return has_file or "log4j" in asked.get("spark.driver.extraJavaOptions", "")
 

@@ -1,9 +1,6 @@
 """Renders the pipeline's tables as SQL for Amazon Athena."""
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import yaml
 
@@ -15,49 +12,23 @@ from karrot.settings.types import Bucket
 _MOST_DAYS = 36_500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Athena:
-    """The location of the tables and the name of their database. Raises `ValueError` with one message per line.
+def athena(*, location: str, database: str = "karrot", days: int = 400) -> str:
+    """The SQL that creates the database and its tables. It needs no PySpark, because a template has the columns.
 
-    A query without a condition on the day reads the last ``days`` days, by default as many as compact keeps.
+    A query without a condition on the day reads the last ``days`` days, by default as many as compact keeps. Raises
+    `ValueError` with one message per line.
     """
-
-    location: str
-    database: str = "karrot"
-    days: int = 400
-
-    def __post_init__(self) -> None:
-        validation.refuse(_problems(self))
-
-
-def athena(asked: Athena) -> str:
-    """The SQL that creates the database and its tables. It needs no PySpark, because a template has the columns."""
-    return rendered(
-        "athena/tables.sql.j2",
-        tables=_tables(),
-        location=str(Bucket.parse(asked.location)),
-        database=asked.database,
-        days=asked.days,
-    )
-
-
-def _tables() -> Mapping[str, Any]:
-    read: Mapping[str, Any] = yaml.safe_load((templates_dir() / "athena" / "columns.yaml").read_text(encoding="utf-8"))
-    return read
-
-
-def _problems(asked: Athena) -> Iterator[str]:
-    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,127}", asked.database, re.ASCII):
-        yield f"--database is {types.quoted(asked.database)}: it must be lower-case letters, digits and underscores"
-    if not _is_in_s3(asked.location):
-        yield f"--tables is {types.quoted(asked.location)}: it must be s3://bucket/prefix, the location of the tables"
-    yield from validation.whole("--days", asked.days, 1, _MOST_DAYS)
-
-
-def _is_in_s3(location: str) -> bool:
-    """Whether the location is in S3 and fits into a quoted SQL string."""
+    problems = [*validation.whole("--days", days, 1, _MOST_DAYS)]
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,127}", database, re.ASCII):
+        problems.append(
+            f"--database is {types.quoted(database)}: it must be lower-case letters, digits and underscores"
+        )
     try:
-        Bucket.parse(location)
+        bucket = Bucket.parse(location.replace("'", " "))  # a quote would end the string in SQL
     except ValueError:
-        return False
-    return "'" not in location
+        problems.append(
+            f"--tables is {types.quoted(location)}: it must be s3://bucket/prefix, the location of the tables"
+        )
+    validation.refuse(problems)
+    tables = yaml.safe_load((templates_dir() / "athena" / "columns.yaml").read_text(encoding="utf-8"))
+    return rendered("athena/tables.sql.j2", tables=tables, location=str(bucket), database=database, days=days)

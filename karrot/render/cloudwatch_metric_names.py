@@ -1,11 +1,11 @@
 """Makes the names of CloudWatch metrics of a consumer group, and of the ECS service or instances that consume."""
 
 import json
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from karrot.reporters.cloudwatch.datum_limits_and_batches import dimension_value, metric_name
 from karrot.reporters.prometheus.group_metrics import MetricNameQuery
+from karrot.settings.options import CloudWatch, Layout
 
 
 class CloudWatchMetric(NamedTuple):
@@ -14,14 +14,6 @@ class CloudWatchMetric(NamedTuple):
     namespace: str
     name: str
     dimensions: tuple[tuple[str, str], ...]
-
-
-class CloudWatchNames(NamedTuple):
-    """The settings of the cloudwatch reporter that decide on names."""
-
-    namespace: str
-    metrics: Sequence[str]
-    layouts: Sequence[str]
 
 
 def lag_of(namespace: str, burrow_cluster: str, group: str, name: str) -> CloudWatchMetric:
@@ -39,28 +31,21 @@ def running_of(ecs_cluster: str | None, service: str | None, asg_name: str | Non
     """The metric of the running tasks of an ECS service, or of the in-service instances of an Auto Scaling group."""
     if asg_name is not None:
         return CloudWatchMetric("AWS/AutoScaling", "GroupInServiceInstances", (("AutoScalingGroupName", asg_name),))
-    return CloudWatchMetric("ECS/ContainerInsights", "RunningTaskCount", _service(ecs_cluster, service))
+    return utilization_of(ecs_cluster, service)._replace(namespace="ECS/ContainerInsights", name="RunningTaskCount")
 
 
 def utilization_of(ecs_cluster: str | None, service: str | None) -> CloudWatchMetric:
     """A metric that an ECS service has in each minute with a running task, even without Container Insights."""
-    return CloudWatchMetric("AWS/ECS", "CPUUtilization", _service(ecs_cluster, service))
+    dimensions = (("ClusterName", str(ecs_cluster)), ("ServiceName", str(service)))
+    return CloudWatchMetric("AWS/ECS", "CPUUtilization", dimensions)
 
 
-def cloudwatch_queries(cluster: str, consumer: str, cloudwatch: CloudWatchNames) -> list[MetricNameQuery]:
-    """The CloudWatch metrics of a consumer group, as texts for the source of a graph in the AWS console."""
-    found: list[MetricNameQuery] = []
-    if "dimensions" in cloudwatch.layouts:
+def cloudwatch_queries(cluster: str, consumer: str, cloudwatch: CloudWatch) -> list[MetricNameQuery]:
+    """The CloudWatch metrics of a consumer group, as strings for the source of a graph in the AWS console."""
+    found: list[tuple[str, ...]] = []
+    if Layout.DIMENSIONS in cloudwatch.layouts:
         named = (lag_of(cloudwatch.namespace, cluster, consumer, name) for name in cloudwatch.metrics)
-        found += [_source(each.namespace, each.name, *sum(each.dimensions, ())) for each in named]
-    if "legacy" in cloudwatch.layouts:
-        found.append(_source(cloudwatch.namespace, metric_name(consumer).text))
-    return found
-
-
-def _source(*names: str) -> MetricNameQuery:
-    return MetricNameQuery("CloudWatch", json.dumps(names))
-
-
-def _service(ecs_cluster: str | None, service: str | None) -> tuple[tuple[str, str], ...]:
-    return (("ClusterName", str(ecs_cluster)), ("ServiceName", str(service)))
+        found += [(each.namespace, each.name, *sum(each.dimensions, ())) for each in named]
+    if Layout.LEGACY in cloudwatch.layouts:
+        found.append((cloudwatch.namespace, metric_name(consumer).text))
+    return [MetricNameQuery("CloudWatch", json.dumps(names)) for names in found]

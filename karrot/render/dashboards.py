@@ -1,8 +1,6 @@
 """Renders dashboards: the three for Grafana from their JSON files, and one of a consumer group for CloudWatch."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from karrot.render import validation
@@ -46,61 +44,54 @@ def grafana_dashboard(board: str, external_url: str | None = None) -> str:
     return json.dumps(read, indent=2, ensure_ascii=False) + "\n"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dashboard:
-    """The options of the CloudWatch dashboard. Raises `ValueError` with one message per line for wrong options."""
-
-    region: str
-    ecs_cluster: str | None = None
-    service: str | None = None
-    asg_name: str | None = None
-    burrow_cluster: str
-    group: str
-    max_lag_seconds: float | None = None
-    max_tasks: int | None = None
-    container_insights: bool = False
-    namespace: str = "Karrot"
-
-    def __post_init__(self) -> None:
-        validation.refuse(_problems(self))
-
-
-def cloudwatch_dashboard(asked: Dashboard) -> str:
+def cloudwatch_dashboard(
+    *,
+    region: str,
+    burrow_cluster: str,
+    group: str,
+    ecs_cluster: str | None = None,
+    service: str | None = None,
+    asg_name: str | None = None,
+    max_lag_seconds: float | None = None,
+    max_tasks: int | None = None,
+    container_insights: bool = False,
+    namespace: str = "Karrot",
+) -> str:
     """The JSON for ``aws cloudwatch put-dashboard --dashboard-body``.
 
-    Karrot may send only some of the metrics. The others have no line in the graphs.
+    Karrot may send only some of the metrics. The others have no line in the graphs. Raises `ValueError` with one
+    message per line for wrong options.
     """
+    problems = [*validation.matching("--region", region, r"[a-z]{2}(-[a-z0-9]+)+", "a region, such as eu-west-1")]
+    if asg_name is None:
+        problems += [*validation.ecs_name("--ecs-cluster", ecs_cluster), *validation.ecs_name("--service", service)]
+    else:
+        problems += validation.asg_name(asg_name)
+        if ecs_cluster is not None or service is not None:
+            problems.append("give either --asg-name, or --ecs-cluster and --service")
+        if container_insights:
+            problems.append("--container-insights goes with --ecs-cluster and --service")
+    for option, text in (("--cluster", burrow_cluster), ("--group", group)):
+        problems += validation.free_text(option, text)
+        if text in {".", "..."}:
+            reason = "a dashboard reads this name as a reference to the line above; use another"
+            problems.append(f"{option} is {text!r}: {reason}")
+    if max_lag_seconds is not None:
+        problems += validation.number("--max-lag-seconds", max_lag_seconds)
+    problems += validation.whole("--max-tasks", max_tasks, 1, 10_000)
+    problems += validation.of_kind(types.namespace, "--namespace", namespace)
+    validation.refuse(problems)
+
     names = ("Lag", "ScalableLag", "LagSeconds", "ScalableLagSeconds")
-    by_samples = asked.asg_name is None and not asked.container_insights
+    by_samples = asg_name is None and not container_insights
     return rendered(
         "cloudwatch/dashboard.json.j2",
-        asked=asked,
-        metrics={name: lag_of(asked.namespace, asked.burrow_cluster, asked.group, name) for name in names},
-        heartbeat=heartbeat_of(asked.namespace, asked.burrow_cluster),
-        running=utilization_of(asked.ecs_cluster, asked.service)
-        if by_samples
-        else running_of(asked.ecs_cluster, asked.service, asked.asg_name),
+        region=region,
+        max_lag_seconds=max_lag_seconds,
+        max_tasks=max_tasks,
+        metrics={name: lag_of(namespace, burrow_cluster, group, name) for name in names},
+        heartbeat=heartbeat_of(namespace, burrow_cluster),
+        running=utilization_of(ecs_cluster, service) if by_samples else running_of(ecs_cluster, service, asg_name),
         running_statistic="SampleCount" if by_samples else "Maximum",
-        unit="tasks" if asked.asg_name is None else "instances",
+        unit="tasks" if asg_name is None else "instances",
     )
-
-
-def _problems(asked: Dashboard) -> Iterator[str]:
-    yield from validation.matching("--region", asked.region, r"[a-z]{2}(-[a-z0-9]+)+", "a region, such as eu-west-1")
-    if asked.asg_name is None:
-        yield from validation.ecs_name("--ecs-cluster", asked.ecs_cluster)
-        yield from validation.ecs_name("--service", asked.service)
-    else:
-        yield from validation.asg_name(asked.asg_name)
-        if asked.ecs_cluster is not None or asked.service is not None:
-            yield "give either --asg-name, or --ecs-cluster and --service"
-        if asked.container_insights:
-            yield "--container-insights goes with --ecs-cluster and --service"
-    for option, text in (("--cluster", asked.burrow_cluster), ("--group", asked.group)):
-        yield from validation.free_text(option, text)
-        if text in {".", "..."}:
-            yield f"{option} is {text!r}: a dashboard reads this name as a reference to the line above; use another"
-    if asked.max_lag_seconds is not None:
-        yield from validation.number("--max-lag-seconds", asked.max_lag_seconds)
-    yield from validation.whole("--max-tasks", asked.max_tasks, 1, 10_000)
-    yield from validation.of_kind(types.namespace, "--namespace", asked.namespace)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import yaml
 
@@ -20,37 +20,40 @@ _DURATION = (
 Threshold = int | float | str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleValues:
-    """The thresholds and the links of the rules. Raises `ValueError` with one message per line.
+def alert_rules(
+    changed: Mapping[str, str] = MappingProxyType({}),
+    *,
+    external_url: str | None = None,
+    runbook_url: str | None = None,
+    docs_url: str | None = None,
+) -> str:
+    """A file of alerts for ``rule_files`` of Prometheus. The alerts do not need the recording rules.
 
     ``changed`` has the thresholds that differ from their defaults, as the user typed them. If a default is a number,
     the threshold must be a number, else a Prometheus duration. ``external_url`` is Karrot's address in a browser. Below
     ``runbook_url``, each alert has a page with the alert's name. Without ``runbook_url``, alerts link to the runbooks
-    that Karrot serves below ``external_url``. Without both URLs, alerts link to the runbooks below ``docs_url``.
+    that Karrot serves below ``external_url``. Without both URLs, alerts link to the runbooks below ``docs_url``. Lines
+    with an unknown address are left out. Raises `ValueError` with one message per line.
     """
-
-    changed: Mapping[str, str] = field(default_factory=dict)
-    external_url: str | None = None
-    runbook_url: str | None = None
-    docs_url: str | None = None
-
-    def __post_init__(self) -> None:
-        validation.refuse(_problems(self))
-
-
-def alert_rules(asked: RuleValues) -> str:
-    """Returns a file of alerts for ``rule_files`` of Prometheus. The alerts do not need the recording rules."""
-    return _filled(_source("alerts.yaml"), asked)
+    validation.refuse(_problems(changed, {"--external-url": external_url, "--runbook-url": runbook_url}))
+    above = external_url or docs_url
+    runbooks = runbook_url or (above and f"{above.rstrip('/')}/runbooks")
+    known = {**thresholds(), **changed, "runbookUrl": runbooks, "externalUrl": external_url}
+    lines = (
+        line
+        for line in _source("alerts.yaml").splitlines(keepends=True)
+        if all(known[each] for each in _NAME.findall(line) if each.endswith("Url"))
+    )
+    return _NAME.sub(lambda found: str(known[found[1]]).rstrip("/"), "".join(lines))
 
 
 def recording_rules() -> str:
-    """Returns a file of recording rules for ``rule_files`` of Prometheus. The rules have no thresholds."""
+    """A file of recording rules for ``rule_files`` of Prometheus. The rules have no thresholds."""
     return _source("recordings.yaml")
 
 
 def thresholds() -> dict[str, Threshold]:
-    """Returns the default of each threshold by name."""
+    """The default of each threshold by name."""
     read: dict[str, Threshold] = yaml.safe_load(_source("thresholds.yaml"))
     return read
 
@@ -59,29 +62,14 @@ def _source(name: str) -> str:
     return (templates_dir() / "prometheus" / name).read_text(encoding="utf-8")
 
 
-def _filled(text: str, asked: RuleValues) -> str:
-    """Returns the file with values in place of their names. Lines with an unknown address are left out."""
-    above = asked.external_url or asked.docs_url
-    runbooks = asked.runbook_url or (above and f"{above.rstrip('/')}/runbooks")
-    known = {**thresholds(), **asked.changed, "runbookUrl": runbooks, "externalUrl": asked.external_url}
-
-    def value(found: re.Match[str]) -> str:
-        return str(known[found[1]]).rstrip("/")
-
-    def is_known(line: str) -> bool:
-        return all(known[each] for each in _NAME.findall(line) if each.endswith("Url"))
-
-    return _NAME.sub(value, "".join(filter(is_known, text.splitlines(keepends=True))))
-
-
-def _problems(asked: RuleValues) -> Iterator[str]:
+def _problems(changed: Mapping[str, str], addresses: Mapping[str, str | None]) -> Iterator[str]:
     defaults = thresholds()
-    for name, text in asked.changed.items():
+    for name, text in changed.items():
         if name not in defaults:
             yield f"--set {types.quoted(name)} is not a threshold; the thresholds are {', '.join(defaults)}"
         else:
             pattern, allowed = _DURATION if isinstance(defaults[name], str) else _NUMBER
             yield from validation.matching(f"--set {name}", text, pattern, allowed)
-    for option, address in (("--external-url", asked.external_url), ("--runbook-url", asked.runbook_url)):
+    for option, address in addresses.items():
         if address:
             yield from validation.of_kind(types.url, option, address)

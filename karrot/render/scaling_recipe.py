@@ -10,8 +10,6 @@ from zoneinfo import ZoneInfo
 from karrot.render import validation
 from karrot.settings import types
 
-TARGETS = ("ecs", "asg")
-
 MEASURES = {
     "target-tracking": ("max_lag_seconds", "target_lag_per_task"),
     "step": ("max_lag_seconds", "max_lag"),
@@ -19,14 +17,13 @@ MEASURES = {
 }
 """The lag options of each recipe. Exactly one of them is required."""
 
-ALL_MEASURES = ("max_lag_seconds", "max_lag", "target_lag_per_task")
-RECIPES = tuple(MEASURES)
+DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 
+_ALL_MEASURES = ("max_lag_seconds", "max_lag", "target_lag_per_task")
 _MOST_TASKS = 10_000
 _MOST_COOLDOWN = 3600
-_DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 _DAY = 1440
-_RANGE = rf"(?:{'|'.join(_DAYS)})(?:-(?:{'|'.join(_DAYS)}))?"
+_RANGE = rf"(?:{'|'.join(DAYS)})(?:-(?:{'|'.join(DAYS)}))?"
 _TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"
 _SCHEDULE = re.compile(
     rf"(?:(?P<days>{_RANGE}(?:,{_RANGE})*) )?(?P<start>{_TIME})-(?P<end>{_TIME})=(?P<tasks>[0-9]{{1,5}})"
@@ -45,46 +42,16 @@ class ScheduledMinimum(NamedTuple):
     tasks: int
 
     @property
-    def begins(self) -> "Recurrence":
-        """When the higher minimum begins."""
-        return Recurrence(self.days, self.start)
-
-    @property
-    def ends(self) -> "Recurrence":
-        """When the usual minimum is back. After midnight, this is on the next day."""
+    def end(self) -> tuple[tuple[int, ...], int]:
+        """The days and the minute when the usual minimum is back. After midnight, this is on the next day."""
         later, minute = divmod(self.start + self.minutes, _DAY)
-        return Recurrence(tuple(sorted((day + later) % len(_DAYS) for day in self.days)), minute)
-
-    def holds_at(self, minute_of_week: int) -> bool:
-        """Whether the minimum is in force at a minute of the week."""
-        return any((minute_of_week - day * _DAY - self.start) % (len(_DAYS) * _DAY) < self.minutes for day in self.days)
-
-    def meets(self, other: "ScheduledMinimum") -> bool:
-        """Whether one of the two begins while the other is in force, or when it ends."""
-        return any(
-            one._replace(minutes=one.minutes + 1).holds_at(day * _DAY + two.start)
-            for one, two in ((self, other), (other, self))
-            for day in two.days
-        )
-
-
-class Recurrence(NamedTuple):
-    """A minute of the day on some days of the week, 0 is Monday."""
-
-    days: tuple[int, ...]
-    minute: int
+        return tuple(sorted((day + later) % len(DAYS) for day in self.days)), minute
 
     @property
-    def of_tasks(self) -> str:
-        """The expression of Application Auto Scaling."""
-        days = "*" if len(self.days) == len(_DAYS) else ",".join(_DAYS[day] for day in self.days)
-        return f"cron({self.minute % 60} {self.minute // 60} ? * {days} *)"
-
-    @property
-    def of_instances(self) -> str:
-        """The expression of an Auto Scaling group, in which 0 is Sunday."""
-        days = "*" if len(self.days) == len(_DAYS) else ",".join(str((day + 1) % len(_DAYS)) for day in self.days)
-        return f"{self.minute % 60} {self.minute // 60} * * {days}"
+    def times(self) -> set[int]:
+        """The minutes of the week in which the minimum is in force, and the minute of each end."""
+        begins = (day * _DAY + self.start for day in self.days)
+        return {(begin + minute) % (len(DAYS) * _DAY) for begin in begins for minute in range(self.minutes + 1)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +103,14 @@ class Scaling:
     @property
     def measure(self) -> str:
         """The name of the lag option that was given."""
-        return next(name for name in ALL_MEASURES if getattr(self, name) is not None)
+        return next(name for name in _ALL_MEASURES if getattr(self, name) is not None)
+
+    @property
+    def threshold(self) -> float:
+        """The value of the lag option that was given."""
+        return next(
+            value for value in (self.max_lag_seconds, self.max_lag, self.target_lag_per_task) if value is not None
+        )
 
     @property
     def measured(self) -> str:
@@ -162,58 +136,66 @@ class Scaling:
 
 
 def _problems(asked: Scaling) -> Iterator[str]:
-    if asked.recipe not in RECIPES:
-        yield f"--recipe is {types.quoted(asked.recipe)}: it must be one of {', '.join(RECIPES)}"
-        return
-    if asked.target not in TARGETS:
-        yield f"--target is {types.quoted(asked.target)}: it must be one of {', '.join(TARGETS)}"
-    elif asked.on_ecs:
+    if asked.on_ecs:
         yield from validation.ecs_name("--ecs-cluster", asked.ecs_cluster)
         yield from validation.ecs_name("--service", asked.service)
-        if asked.asg_name is not None:
-            yield "--asg-name goes with --target asg"
     else:
         yield from validation.asg_name(asked.asg_name)
-        if asked.ecs_cluster is not None or asked.service is not None:
-            yield "--ecs-cluster and --service go with --target ecs"
-        if asked.container_insights:
-            yield "--container-insights goes with --target ecs"
-        if asked.scale_in_cooldown is not None:
-            yield "--scale-in-cooldown goes with --target ecs: an Auto Scaling group has the warm-up of its instances"
-    yield from _problems_of_measure(asked)
-    yield from _problems_of_counts(asked)
-    yield from _problems_of_texts(asked)
-
-
-def _problems_of_measure(asked: Scaling) -> Iterator[str]:
-    given = [name for name in ALL_MEASURES if getattr(asked, name) is not None]
+    given = [name for name in _ALL_MEASURES if getattr(asked, name) is not None]
     allowed = MEASURES[asked.recipe]
-    if len(given) != 1 or given[0] not in allowed:
-        yield f"--recipe {asked.recipe} takes either {' or '.join(map(_option, allowed))}"
+    refused = (
+        (asked.on_ecs and asked.asg_name is not None, "--asg-name goes with --target asg"),
+        (
+            not asked.on_ecs and (asked.ecs_cluster, asked.service) != (None, None),
+            "--ecs-cluster and --service go with --target ecs",
+        ),
+        (not asked.on_ecs and asked.container_insights, "--container-insights goes with --target ecs"),
+        (
+            not asked.on_ecs and asked.scale_in_cooldown is not None,
+            "--scale-in-cooldown goes with --target ecs: an Auto Scaling group has the warm-up of its instances",
+        ),
+        (
+            len(given) != 1 or given[0] not in allowed,
+            f"--recipe {asked.recipe} takes either {' or '.join(map(_option, allowed))}",
+        ),
+        (asked.wake_up_lag != 1 and asked.recipe != "from-zero", "--wake-up-lag goes with --recipe from-zero"),
+        (
+            asked.high_resolution and asked.recipe != "step",
+            (
+                "--high-resolution needs --recipe step: target tracking of ECS services has periods of 60 s only, and "
+                "an instance takes minutes to start"
+            ),
+        ),
+        (
+            not 0 <= asked.least < asked.max_tasks <= _MOST_TASKS,
+            (
+                f"--min-tasks is {asked.least} and --max-tasks is {asked.max_tasks}: --max-tasks must be larger, and "
+                f"both must be 0 to {_MOST_TASKS}"
+            ),
+        ),
+        (
+            asked.recipe == "from-zero" and asked.least != 0,
+            "--recipe from-zero needs --min-tasks 0. For 1 or more tasks, use --recipe target-tracking",
+        ),
+        (
+            asked.recipe == "target-tracking" and asked.least == 0,
+            "--recipe target-tracking needs --min-tasks 1 or more: only --recipe from-zero scales out from 0",
+        ),
+        (
+            asked.recipe == "step" and asked.least == 0 and asked.max_lag is None,
+            "--min-tasks 0 needs --max-lag: without commits, the age of the lag may be unknown",
+        ),
+    )
+    yield from (sentence for is_wrong, sentence in refused if is_wrong)
     for name in (*given, "wake_up_lag"):
         yield from validation.number(_option(name), getattr(asked, name))
-    if asked.wake_up_lag != 1 and asked.recipe != "from-zero":
-        yield "--wake-up-lag goes with --recipe from-zero"
-    if asked.high_resolution and asked.recipe != "step":
-        reason = "target tracking of ECS services has periods of 60 s only, and an instance takes minutes to start"
-        yield f"--high-resolution needs --recipe step: {reason}"
-
-
-def _problems_of_counts(asked: Scaling) -> Iterator[str]:
-    if not 0 <= asked.least < asked.max_tasks <= _MOST_TASKS:
-        yield (
-            f"--min-tasks is {asked.least} and --max-tasks is {asked.max_tasks}: "
-            f"--max-tasks must be larger, and both must be 0 to {_MOST_TASKS}"
-        )
-    if asked.recipe == "from-zero" and asked.least != 0:
-        yield "--recipe from-zero needs --min-tasks 0. For 1 or more tasks, use --recipe target-tracking"
-    if asked.recipe == "target-tracking" and asked.least == 0:
-        yield "--recipe target-tracking needs --min-tasks 1 or more: only --recipe from-zero scales out from 0"
-    if asked.recipe == "step" and asked.least == 0 and asked.max_lag is None:
-        yield "--min-tasks 0 needs --max-lag: without commits, the age of the lag may be unknown"
     yield from validation.whole("--scale-out-cooldown", asked.scale_out_cooldown, 0, _MOST_COOLDOWN)
     yield from validation.whole("--scale-in-cooldown", asked.scale_in_cooldown, 0, _MOST_COOLDOWN)
     yield from _problems_of_schedule(asked)
+    yield from validation.free_text("--cluster", asked.burrow_cluster)
+    yield from validation.free_text("--group", asked.group)
+    yield from validation.of_kind(types.namespace, "--namespace", asked.namespace)
+    yield from validation.topic(asked.sns_topic_arn)
 
 
 def _problems_of_schedule(asked: Scaling) -> Iterator[str]:
@@ -233,7 +215,7 @@ def _problems_of_schedule(asked: Scaling) -> Iterator[str]:
                 f"--schedule is {types.quoted(text)}: the number of tasks must be above --min-tasks ({asked.least}) "
                 f"and at most --max-tasks ({asked.max_tasks})"
             )
-    if any(one.meets(other) for one, other in combinations(scheduled, 2)):
+    if any(one.times & other.times for one, other in combinations(scheduled, 2)):
         yield "--schedule: two of the times overlap or touch, so the number of tasks would be ambiguous"
 
 
@@ -246,25 +228,13 @@ def _scheduled(text: str) -> ScheduledMinimum:
             "'MON-FRI 22:00-02:00=8', with two different times"
         )
     start, end = (60 * int(found[name][:2]) + int(found[name][3:]) for name in ("start", "end"))
-    return ScheduledMinimum(_days(found["days"] or "MON-SUN"), start, (end - start) % _DAY, int(found["tasks"]))
-
-
-def _days(text: str) -> tuple[int, ...]:
-    """The days of a list of days and ranges, such as ``MON-FRI,SUN``."""
     days = set()
-    for part in text.split(","):
+    for part in (found["days"] or "MON-SUN").split(","):
         first, _, last = part.partition("-")
-        begin = _DAYS.index(first)
-        length = (_DAYS.index(last or first) - begin) % len(_DAYS)
-        days |= {(begin + day) % len(_DAYS) for day in range(length + 1)}
-    return tuple(sorted(days))
-
-
-def _problems_of_texts(asked: Scaling) -> Iterator[str]:
-    yield from validation.free_text("--cluster", asked.burrow_cluster)
-    yield from validation.free_text("--group", asked.group)
-    yield from validation.of_kind(types.namespace, "--namespace", asked.namespace)
-    yield from validation.topic(asked.sns_topic_arn)
+        begin = DAYS.index(first)
+        length = (DAYS.index(last or first) - begin) % len(DAYS)
+        days |= {(begin + day) % len(DAYS) for day in range(length + 1)}
+    return ScheduledMinimum(tuple(sorted(days)), start, (end - start) % _DAY, int(found["tasks"]))
 
 
 def _option(attribute: str) -> str:

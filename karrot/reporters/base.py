@@ -15,11 +15,10 @@ import msgspec
 from karrot.clock import Clock
 from karrot.eventlog.base import (
     READ_LIMIT,
-    Changed,
     Cursor,
     Damaged,
     EventLog,
-    Events,
+    GroupState,
     LogSize,
     LogUnavailableError,
     ReporterState,
@@ -99,10 +98,10 @@ class Unreported(Iterator[StoredEvent]):
         self.is_at_end = self._ahead is None
         return self._ahead
 
-    def groups(self) -> Iterator[Changed]:
+    def groups(self) -> Iterator[GroupState]:
         """The newest state of each group with an event after the cursor. This takes all events, without reading them.
 
-        A deleted group has no state. A group that gets an event meanwhile can come twice, the newer state last.
+        A deleted group comes too. A group that gets an event meanwhile can come twice, the newer state last.
         """
         after, size = self.cursor.seq, self._log.size()
         self._rows, self._ahead, self.is_at_end = iter(()), None, True
@@ -112,7 +111,7 @@ class Unreported(Iterator[StoredEvent]):
             self.cursor = Cursor(self.cursor.log_id, size.last_seq)
         while page := self._log.changed(after):
             yield from page
-            after = page[-1].seq
+            after = page[-1].last_seq
             if after >= size.last_seq and len(page) < READ_LIMIT:
                 return
 
@@ -187,7 +186,7 @@ class Backlog(NamedTuple):
     age_s: float | None
 
 
-def backlog(log: Events, state: ReporterState, size: LogSize) -> Backlog:
+def backlog(log: EventLog, state: ReporterState, size: LogSize) -> Backlog:
     """A push reporter's backlog. If the reporter has no cursor in this log, its backlog is the whole log."""
     done = state.cursor.seq if state.cursor and state.cursor.log_id == log.log_id else 0
     done = max(done, size.first_seq - 1)

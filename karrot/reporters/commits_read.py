@@ -6,7 +6,7 @@ from contextlib import suppress
 import msgspec
 
 from karrot.event import LagEvent, is_burrow_itself
-from karrot.eventlog.base import LogUnavailableError, ReporterNotes
+from karrot.eventlog.base import EventLog, LogUnavailableError
 from karrot.known_problems import RESYNC
 
 _NOTE = "commits_read"
@@ -47,9 +47,7 @@ def newest_read_ms(event: LagEvent) -> int:
     return max((each.end.timestamp_ms for each in event.partitions if each.end and is_own), default=0)
 
 
-def keep(
-    log: ReporterNotes, newest: Mapping[str, int], moving: Collection[str], interval_s: float, after_s: float
-) -> None:
+def keep(log: EventLog, newest: Mapping[str, int], moving: Collection[str], interval_s: float, after_s: float) -> None:
     """Save a cluster's newest commit, or 0 if Burrow does not show it. ``moving``: where log ends move without it."""
     after_ms, every_ms = int(1000 * after_s), int(1000 * interval_s)
     now_ms, kept = log.log_time_ms(), _kept(log)
@@ -61,18 +59,18 @@ def keep(
     log.remember(RESYNC, _NOTE, msgspec.msgpack.encode(kept))
 
 
-def read(log: ReporterNotes) -> dict[str, CommitsRead]:
+def read(log: EventLog) -> dict[str, CommitsRead]:
     """The clusters that resync has seen lately."""
     now_ms, kept = log.log_time_ms(), _kept(log).items()
     return {name: each for name, each in kept if now_ms - each.seen_ms <= max(_KNOWN_MS, 6 * each.every_ms)}
 
 
-def cut_off(log: ReporterNotes) -> frozenset[str]:
+def cut_off(log: EventLog) -> frozenset[str]:
     """The clusters whose Burrow is cut off from Kafka, as far as this is known."""
     return frozenset(name for name, each in read(log).items() if each.is_cut_off)
 
 
-def _kept(log: ReporterNotes) -> dict[str, CommitsRead]:
+def _kept(log: EventLog) -> dict[str, CommitsRead]:
     with suppress(LogUnavailableError, msgspec.DecodeError):  # if another version wrote it, resync replaces it
         return msgspec.msgpack.decode(log.recall(RESYNC, _NOTE) or b"\x80", type=dict[str, CommitsRead])
     return {}

@@ -13,7 +13,8 @@ from functools import partial
 import structlog
 
 from karrot.eventlog.base import TURN_SHARE, OverloadedError, PendingAppend, UnconfirmedError
-from karrot.server.http import Client, Message, Scope, WsgiApplication, wsgi_pieces
+from karrot.server.http import Connection, head_of
+from karrot.server.wsgi import Message, Scope, WsgiApplication, wsgi_pieces
 from karrot.web import webhook
 from karrot.web.context import WebContext
 
@@ -27,12 +28,7 @@ _SERVE_SHARE = TURN_SHARE - 0.05
 """An event waits at most this share of the time to be served. A commit must take it within `TURN_SHARE`."""
 
 _LARGE_TOGETHER = 32 << 20
-_ACCEPTED = {
-    "type": "http.response.start",
-    "status": webhook.ACCEPTED.status,
-    "headers": [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(webhook.ACCEPTED.body))],
-}
-_ACCEPTED_BODY = {"type": "http.response.body", "body": webhook.ACCEPTED.body}
+_ACCEPTED = head_of(webhook.ACCEPTED)
 _QUICK_PATHS = ("/healthz", "/readyz", "/heartbeat")
 _SCRAPED = "/metrics"
 
@@ -52,6 +48,8 @@ class AsgiApplication:
         self._paths = webhook.paths(context)
         self._stored: deque[asyncio.Future[None]] = deque()
         self._woken = False
+        self._waiting: dict[asyncio.Future[None], tuple[PendingAppend, float]] = {}
+        self._timer: asyncio.TimerHandle | None = None
         self.large_bytes = 0
         """The bytes of the large bodies whose requests are not answered yet."""
         self._quick = ThreadPoolExecutor(threads, "quick")
@@ -61,7 +59,7 @@ class AsgiApplication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["method"] in webhook.METHODS and f"/{scope['path'].strip('/')}" in self._paths:
-            await self._take_event(scope, receive, send)
+            await self._take_event(scope, receive)
         else:
             await self._call_flask(scope, send)
 
@@ -70,28 +68,31 @@ class AsgiApplication:
         for pool in (self._quick, self._scrapes, self._pages):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _take_event(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _take_event(self, scope: Scope, receive: Receive) -> None:
         """Read an event, append it, wait until it is stored, and answer."""
         headers = _headers(scope)
+        client: Connection = scope["extensions"]["karrot"]
         body, held = bytearray(), 0
         try:
             length = webhook.admit(self._context, headers)
-            async with asyncio.timeout(self._context.body_timeout):
-                while len(body) < length:
-                    message = await receive()  # this also tells a client that waits for it to continue
-                    if message["type"] == "http.disconnect":
-                        return
-                    body += message["body"]
-                    if len(body) > LARGE:
-                        self._hold(len(body) - held)
-                        held = len(body)
-            await self._store(headers, bytes(body), scope["extensions"]["karrot"])
-            await send(_ACCEPTED)
-            await send(_ACCEPTED_BODY)
+            body = client.whole_body()
+            if len(body) < length or length > LARGE:
+                async with asyncio.timeout(self._context.body_timeout):
+                    body = bytearray()
+                    while len(body) < length:
+                        message = await receive()  # this also tells a client that waits for it to continue
+                        if message["type"] == "http.disconnect":
+                            return
+                        body += message["body"]
+                        if len(body) > LARGE:
+                            self._hold(len(body) - held)
+                            held = len(body)
+            await self._store(headers, bytes(body), client)
+            await client.answer(_ACCEPTED, webhook.ACCEPTED.body)
         except Exception as error:  # noqa: BLE001 - the outermost place of an event: `refusal` logs what it must
             if isinstance(error, TimeoutError):
                 error = webhook.IncompleteRequest(f"only {len(body)} bytes arrived in time")
-            await _send(send, webhook.refusal(self._context, error, scope["client"][0]), keep=False)
+            await _refuse(scope, webhook.refusal(self._context, error, scope["client"][0]))
         finally:
             self.large_bytes -= held
 
@@ -101,7 +102,7 @@ class AsgiApplication:
             raise OverloadedError("Too many large bodies are arriving. Send the event again.")
         self.large_bytes += more
 
-    async def _store(self, headers: dict[str, str], body: bytes, client: Client) -> None:
+    async def _store(self, headers: dict[str, str], body: bytes, client: Connection) -> None:
         """Append an event and wait for its commit, in all not longer than `ANSWER_S`."""
         loop, arrived = asyncio.get_running_loop(), client.received_at
         if loop.time() - arrived > self._answer_s * _SERVE_SHARE:
@@ -111,21 +112,36 @@ class AsgiApplication:
         else:
             pending = webhook.begin(self._context, headers, body)
         stored = loop.create_future()
+        self._waiting[stored] = pending, arrived
         pending.when_done(partial(self._on_stored, stored))
-        timer = loop.call_at(arrived + self._answer_s * TURN_SHARE, self._withdraw, pending, stored, arrived)
+        if self._timer is None or self._timer.when() > arrived + self._answer_s * TURN_SHARE:
+            self._withdraw_late()
         try:
             await stored
         finally:
-            timer.cancel()
+            self._waiting.pop(stored, None)
         pending.wait()
 
-    def _withdraw(self, pending: PendingAppend, stored: "asyncio.Future[None]", arrived: float) -> None:
-        """Give up an event that no commit has taken in time. One that a commit has taken may still be stored."""
-        if pending.withdraw():
-            _fail(stored, _late())
-        else:
-            unconfirmed = UnconfirmedError("The disk did not answer in time")
-            stored.get_loop().call_at(arrived + self._answer_s, _fail, stored, unconfirmed)
+    def _withdraw_late(self) -> None:
+        """Give up the events that no commit has taken in time. One that a commit has taken may still be stored.
+
+        There is one timer for all events, because most of them are stored long before.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+        loop, turn_s, self._timer = asyncio.get_running_loop(), self._answer_s * TURN_SHARE, None
+        for stored, (pending, arrived) in list(self._waiting.items()):
+            if loop.time() < arrived + turn_s:
+                continue
+            del self._waiting[stored]
+            if pending.withdraw():
+                _fail(stored, _late())
+            else:
+                unconfirmed = UnconfirmedError("The disk did not answer in time")
+                loop.call_at(arrived + self._answer_s, _fail, stored, unconfirmed)
+        if self._waiting:
+            first = min(arrived for _, arrived in self._waiting.values())
+            self._timer = loop.call_at(first + turn_s, self._withdraw_late)
 
     def _on_stored(self, stored: "asyncio.Future[None]") -> None:
         """Queue a finished append, from any thread. Waking the loop costs a system call, so one wakes it for all."""
@@ -147,7 +163,7 @@ class AsgiApplication:
         path = scope["path"].rstrip("/")  # it may begin with the prefix of a proxy
         pool = self._scrapes if path.endswith(_SCRAPED) else self._quick if path.endswith(_QUICK_PATHS) else self._pages
         loop = asyncio.get_running_loop()
-        client: Client = scope["extensions"]["karrot"]
+        client: Connection = scope["extensions"]["karrot"]
         pieces = wsgi_pieces(self._wsgi, scope, _headers(scope))
         running = pool.submit(next, pieces)
         timer = loop.call_later(self._answer_s, running.cancel)
@@ -163,15 +179,14 @@ class AsgiApplication:
             if not running.cancelled():
                 raise
             late = OverloadedError("The request waited too long for a thread")
-            await _send(send, webhook.refusal(self._context, late, "", counted=False), keep=False)
+            await _refuse(scope, webhook.refusal(self._context, late, "", counted=False))
         except Exception:  # noqa: BLE001 - the outermost place of a request
             about = {"method": scope["method"], "path": scope["path"][:200]}
             _log.exception("the application failed", code="application_failed", **about)
             if started:
-                client.abort()
-                await asyncio.sleep(0)  # until uvicorn knows it
+                client.raw.abort()  # so the client sees that its answer is not complete
             else:
-                await _send(send, webhook.refusal(self._context, RuntimeError(), "", counted=False), keep=False)
+                await _refuse(scope, webhook.refusal(self._context, RuntimeError(), "", counted=False))
         finally:
             timer.cancel()
             pieces.close()
@@ -179,18 +194,17 @@ class AsgiApplication:
 
 def _headers(scope: Scope) -> dict[str, str]:
     """The headers by their names in small letters. Headers of the same name are one value with commas."""
-    headers: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        key, text = name.decode("latin-1"), value.decode("latin-1").strip()
-        headers[key] = f"{headers[key]},{text}" if key in headers else text
+    pairs = [(name.decode("latin-1"), value.decode("latin-1").strip()) for name, value in scope["headers"]]
+    headers = dict(pairs)
+    if len(headers) < len(pairs):
+        headers = {each: ",".join(value for name, value in pairs if name == each) for each in headers}
     return headers
 
 
-async def _send(send: Send, answer: webhook.Answer, *, keep: bool) -> None:
-    headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers]
-    headers += [(b"content-length", b"%d" % len(answer.body)), *([] if keep else [(b"connection", b"close")])]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})
+async def _refuse(scope: Scope, answer: webhook.Answer) -> None:
+    await scope["extensions"]["karrot"].answer(
+        head_of(answer), b"" if scope["method"] == "HEAD" else answer.body, keep=False
+    )
 
 
 def _late() -> OverloadedError:

@@ -8,6 +8,7 @@ stops at once.
 import asyncio
 import gc
 import logging
+import mmap
 import os
 import resource
 import signal
@@ -17,6 +18,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +26,7 @@ import structlog
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 from gunicorn.workers.base import Worker as GunicornWorker
+from prometheus_client.process_collector import ProcessCollector
 
 from karrot.server.asgi import AsgiApplication
 from karrot.server.http import HttpServer
@@ -153,6 +156,32 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         """Close the service, when a worker ends."""
         if self.service is not None:
             self.service.close()
+
+
+class LeaderProcess:
+    """The process id of the leader, in memory that all workers share. Create it before the fork.
+
+    A leader that is killed leaves its id behind. Until another worker leads, there is then no process with this id.
+    """
+
+    def __init__(self) -> None:
+        self._shared = memoryview(mmap.mmap(-1, 8)).cast("q")
+
+    @property
+    def pid(self) -> int:
+        """The process id. 0 if no worker of this service leads."""
+        return self._shared[0]
+
+    def hold(self, over: threading.Event) -> None:
+        """Be the leader until ``over`` is set."""
+        self._shared[0] = os.getpid()
+        over.wait()
+        if self._shared[0] == os.getpid():
+            self._shared[0] = 0
+
+    def collector(self) -> ProcessCollector:
+        """A collector of the ``process_*`` metrics of the leader. Without a leader, it collects nothing."""
+        return ProcessCollector(pid=partial(itemgetter(0), self._shared), registry=None)
 
 
 def refuse_taken_port(address: Address) -> None:

@@ -1,23 +1,20 @@
 """The HTTP server of a worker: uvicorn's connections, with time limits and bounds of Karrot's own.
 
 uvicorn and httptools decide what is valid HTTP. `HttpServer` accepts the connections, so it knows how many there are,
-and gives each the newest TLS certificate. docs/decisions/0028 says what uvicorn
-does not do itself.
+and gives each the newest TLS certificate. docs/decisions/0028 says what uvicorn does not do itself.
 """
 
 import asyncio
 import contextlib
-import io
 import logging
 import os
 import socket
 import ssl
-import sys
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 import httptools
 import uvicorn
@@ -32,7 +29,6 @@ _IDLE_S = 75
 _LAST_REQUEST_S = 2.0
 """How long a stopping worker waits for requests that are on their way on open connections."""
 
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FEW, _MANY = 2, 1024
 _FULL = ((3072, 0.0), (1024, 0.3), (64, 0.8))
 """Events on new connections are refused without a coroutine if so many requests wait, and the answer before came after
@@ -41,32 +37,17 @@ more than so many seconds. A herd on a worker that was idle is accepted."""
 _HEAD_LIMIT = 64 << 10
 _LINE_LIMIT = 4094
 _FIELDS_LIMIT = 100
+_TOO_LONG = f"The request headers are longer than {_HEAD_LIMIT >> 10} KiB."
 _LINGER_S = 2.0
-_PIECE = 64 << 10
-
-Scope = dict[str, Any]
-Message = dict[str, Any]
-WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
-
-
-class Client:
-    """What the application may know of a connection. It is the extension ``karrot`` of the ASGI scope.
-
-    ``received_at`` is since when the request waits for its turn, by the clock of the event loop: since its newest
-    bytes, or since the answer before. ``left`` says whether the connection has ended. ``abort`` ends it at once, so the
-    client sees that its answer is not complete.
-    """
-
-    __slots__ = ("abort", "left", "received_at")
-
-    def __init__(self, abort: Callable[[], None], received_at: float) -> None:
-        self.abort = abort
-        self.received_at = received_at
-        self.left = False
 
 
 class Connection(HttpToolsProtocol):
-    """One connection. It is idle if no byte of a request has come that is not answered yet."""
+    """One connection. It is idle if no byte of a request has come that is not answered yet.
+
+    It is the extension ``karrot`` of the ASGI scope. ``received_at`` is since when the request waits for its turn, by
+    the clock of the event loop: since its newest bytes, or since the answer before. ``left`` says whether the
+    connection has ended.
+    """
 
     def __init__(self, server: "HttpServer", first: bytes) -> None:
         """``first`` are bytes that have been read already."""
@@ -79,8 +60,10 @@ class Connection(HttpToolsProtocol):
         self._write_timer: asyncio.TimerHandle | None = None
         self._refused: Exception | None = None
         self._first = first
-        self._head: bytes | None = None
         self._parting = False
+        self._active: Any = None
+        self.received_at = self.loop.time()
+        self.left = False
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for a request. ``self.transport`` closes in two steps."""
@@ -88,12 +71,9 @@ class Connection(HttpToolsProtocol):
         self.server, self.client = self.server or ("", 0), self.client or ("", 0)  # unknown after a reset
         self.raw = transport
         self.transport = SimpleNamespace(  # type: ignore[assignment]
-            write=self._write, close=self.close, is_closing=lambda: self._parting or transport.is_closing()
+            write=transport.write, close=self.close, is_closing=lambda: self._parting or transport.is_closing()
         )
-        self._extensions = {"karrot": Client(transport.abort, self.loop.time())}
-        self._rest()
-        if self._owner.stopping:
-            self.shutdown()
+        self._owner.rest(self)
         if self._first:
             self.data_received(self._first)
             self._first = b""
@@ -101,39 +81,39 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         super().connection_lost(exc)
-        self._extensions["karrot"].left = True
-        for timer in (self._head_timer, self._write_timer, self.timeout_keep_alive_task):
+        self.left = True
+        if self._active is not None:  # uvicorn tells the newest request, which may be a later one
+            self._active.disconnected = True
+        for timer in (self._head_timer, self._write_timer):
             if timer is not None:
                 timer.cancel()
         self._owner.idle.pop(self, None)
         self._owner.release()
         self.pipeline.clear()
-        self.transport = self.cycle = None  # type: ignore[assignment]  # or only the garbage collection would free them
+        # or only the garbage collection would free them
+        self.transport = self.cycle = self.scope = self._active = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         """Pass bytes to the parser, unless the request is refused already."""
         if self.transport.is_closing():
             return
         self._owner.idle.pop(self, None)
-        self._extensions["karrot"].received_at = self.loop.time()
+        self.received_at = self.loop.time()
         if self._in_head:
             self._head_bytes += len(data)
-        self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._read_body_after_wish(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
-            cause = error.__context__
-            self._refuse(
-                cause if isinstance(cause, RefusedHead) else RefusedHead(400, f"The request is not HTTP: {error}")
-            )
+            refused = RefusedHead(400, f"The request is not HTTP: {error}")
+            self._refuse(error.__context__ if isinstance(error.__context__, RefusedHead) else refused)
         if self._in_head and self._head_bytes > _HEAD_LIMIT:
-            self._refuse(_too_long())
+            self._refuse(RefusedHead(431, _TOO_LONG))
         elif self._in_head:
             self._head_timer = self._head_timer or self.loop.call_later(self._owner.headers_s, self._end_head)
         elif not self._unread and not self._is_busy():  # there were only empty lines
-            self._rest()
+            self._owner.rest(self)
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection if the client waits for an answer."""
@@ -145,7 +125,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a head."""
         super().on_message_begin()
-        self.scope["extensions"] = self._extensions  # type: ignore[typeddict-item]  # uvicorn wants dicts
+        self.scope["extensions"] = {"karrot": self}  # type: ignore[dict-item]  # uvicorn wants dicts
         self._in_head = self._unread = True
         self._head_bytes = 0
 
@@ -156,15 +136,15 @@ class Connection(HttpToolsProtocol):
             self._head_timer.cancel()
             self._head_timer = None
         version = self.parser.get_http_version()
-        hosts = sum(name == b"host" for name, _ in self.headers)
+        hosts = [name for name, _ in self.headers].count(b"host")
         if version not in ("1.0", "1.1"):
             raise RefusedHead(400, f"Karrot does not speak HTTP/{version}.")
         if len(self.url) + len(self.parser.get_method()) + len("  HTTP/1.1") > _LINE_LIMIT:
             raise RefusedHead(414, f"The request line is longer than {_LINE_LIMIT} bytes.")
         if len(self.headers) > _FIELDS_LIMIT:
             raise RefusedHead(431, f"The request has more than {_FIELDS_LIMIT} headers.")
-        if sum(len(name) + len(value) for name, value in self.headers) > _HEAD_LIMIT:
-            raise _too_long()
+        if sum(map(len, chain.from_iterable(self.headers))) > _HEAD_LIMIT:
+            raise RefusedHead(431, _TOO_LONG)
         if hosts > 1 or (not hosts and version == "1.1"):
             raise RefusedHead(400, "The request must have one header Host.")
         if not self.url.startswith(b"/"):  # a proxy can send a whole URL
@@ -185,24 +165,39 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Wait for the next request, unless it has arrived already."""
-        self._flush()
-        super().on_response_complete()
-        now, client = self.loop.time(), self._extensions["karrot"]
-        self._owner.waited_s, client.received_at = now - client.received_at, now
-        if self.transport.is_closing() or self._is_busy():
+        now = self.loop.time()
+        self._owner.waited_s, self.received_at = now - self.received_at, now
+        if self.left or self.transport.is_closing():
             return
-        if self._refused is not None:
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self._refused is not None:
             self._refuse(self._refused)
         elif not self._in_head:
-            self._owner.idle[self] = None
+            self._owner.rest(self)
 
     def shutdown(self) -> None:
-        """Close the connection after the requests that have arrived, or that arrive very soon."""
-        if self in self._owner.idle:
-            self._unset_keepalive_if_required()
-            self.timeout_keep_alive_task = self.loop.call_later(_LAST_REQUEST_S, self.timeout_keep_alive_handler)
-        elif self.cycle is not None:
+        """Close the connection after the requests that have arrived. `HttpServer` closes it if it is idle."""
+        if self.cycle is not None:
             self.cycle.keep_alive = False
+
+    def whole_body(self) -> bytearray:
+        """The body of the request that is served, if it has arrived completely. Otherwise nothing."""
+        return bytearray() if self.left or self._active.more_body else self._active.body
+
+    async def answer(self, head: bytes, body: bytes, *, keep: bool = True) -> None:
+        """Send a whole answer at once, which costs less than two messages of ASGI. ``head`` is from `head_of`."""
+        await self.flow.drain()
+        if self.left:
+            return
+        cycle = self._active
+        cycle.keep_alive = cycle.keep_alive and keep
+        cycle.response_started = cycle.response_complete = True
+        self.raw.write(self._owner.whole(head, body, keep=cycle.keep_alive))
+        if not cycle.keep_alive:
+            self.close()
+        self.on_response_complete()
 
     def pause_writing(self) -> None:
         """Give the client some time to read its answer."""
@@ -224,7 +219,6 @@ class Connection(HttpToolsProtocol):
         """
         if self.transport.is_closing():
             return
-        self._flush()
         self._parting = True
         if self._head_timer is not None:
             self._head_timer.cancel()
@@ -244,27 +238,20 @@ class Connection(HttpToolsProtocol):
             self.parser = httptools.HttpRequestParser(rest)
             self.parser.feed_data(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % length + data[:length])
 
-    def _write(self, data: bytes) -> None:
-        """Send the head of an answer together with the beginning of its body, to save a system call."""
-        if self._head is None and data != _CONTINUE:
-            self._head = data
-        else:
-            self.raw.write(self._head + data if self._head else data)
-            self._head = self._head and b""
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._active = cycle
+        self.tasks.add(self.loop.create_task(self._serve(cycle, app)))
 
-    def _flush(self) -> None:
-        """End an answer. One without a body is only a head."""
-        if self._head:
-            self.raw.write(self._head)
-        self._head = None
+    async def _serve(self, cycle: Any, app: Any) -> None:
+        """Let the application answer a request. It handles its own errors."""
+        try:
+            await app(cycle.scope, cycle.receive, cycle.send)
+        finally:
+            self.tasks.discard(asyncio.current_task())
 
     def _is_busy(self) -> bool:
         """Whether a request has arrived that is not answered yet."""
         return self.cycle is not None and not self.cycle.response_complete
-
-    def _rest(self) -> None:
-        self._owner.idle[self] = None
-        self.timeout_keep_alive_task = self.loop.call_later(self._owner.idle_s, self.timeout_keep_alive_handler)
 
     def _end_head(self) -> None:
         """End the time of a head. It begins again while an answer to an earlier request is not complete."""
@@ -317,25 +304,17 @@ class HttpServer(uvicorn.Server):
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            timeout_keep_alive=idle_s,  # type: ignore[arg-type]
             timeout_graceful_shutdown=grace_s,
         )
         super().__init__(config)
-        self._refusal = refusal
-        self._is_event = is_event
-        self.headers_s = headers_s
-        self.body_s = body_s
-        self.idle_s = idle_s
-        self.idle: dict[Connection, None] = {}
-        """The connections without a request, the one that has waited longest first."""
-        self.stopping = False
-        self._worker = worker
-        self._tls = tls
-        self._most = most
-        self.waited_s = 0.0
-        """How long the request waited that was answered last."""
-        self._open = 0
-        self._at_once = _FEW
+        self._refusal, self._is_event = refusal, is_event
+        self.headers_s, self.body_s, self.idle_s = headers_s, body_s, idle_s
+        # The connections without a request, and since when, the one that has waited longest first.
+        self.idle: dict[Connection, float] = {}
+        self.stopping = self._listens = False
+        self._worker, self._tls, self._most = worker, tls, most
+        self.waited_s = 0.0  # how long the request waited that was answered last
+        self._open, self._at_once = 0, _FEW
 
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
         """Leave the signals to gunicorn."""
@@ -347,6 +326,7 @@ class HttpServer(uvicorn.Server):
         self.servers = []
         self._listeners = sockets or ()
         self._listen()
+        self._close_idle()
         self.started = True
 
     async def on_tick(self, counter: int) -> bool:
@@ -359,30 +339,46 @@ class HttpServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close the listeners, answer what is on its way, and close the connections."""
+        self._listen(wanted=False)
         self.stopping = True
-        self._pause_listening()
         self._at_once = self._most
         for listener in self._listeners:  # or the clients that wait to be accepted would be disconnected
             self._accept(listener)
+        self.idle_s = min(self.idle_s, _LAST_REQUEST_S)
+        self.idle = dict.fromkeys(self.idle, self.loop.time())
+        self._close_idle()
         await super().shutdown(sockets)
 
     def release(self) -> None:
         """Forget a connection that has ended."""
         self._open -= 1
-        if self._open == self._most - 1 and not self.stopping:
+        if self._open < self._most:
             self._listen()
 
-    def _is_full(self) -> bool:
-        waiting = len(self.server_state.tasks)
-        return any(waiting >= most and self.waited_s >= late_s for most, late_s in _FULL)
+    def rest(self, connection: Connection) -> None:
+        """Let a connection be idle. If the worker was full, it can take the place of this connection now."""
+        self.idle[connection] = self.loop.time()
+        self._listen()
 
-    def _listen(self) -> None:
-        for listener in self._listeners:
-            self.loop.add_reader(listener.fileno(), self._accept, listener)
+    def _close_idle(self) -> None:
+        """Close the connections that have been idle for too long. Look again when the next one can have been."""
+        now = self.loop.time()
+        while self.idle and next(iter(self.idle.values())) + self.idle_s <= now:
+            self._close_longest_idle()
+        self.loop.call_at(next(iter(self.idle.values()), now) + self.idle_s, self._close_idle)
 
-    def _pause_listening(self) -> None:
-        for listener in self._listeners:
-            self.loop.remove_reader(listener.fileno())
+    def _close_longest_idle(self) -> None:
+        connection = next(iter(self.idle))
+        del self.idle[connection]
+        connection.close()
+
+    def _listen(self, *, wanted: bool = True) -> None:
+        if self._listens != wanted and not self.stopping:
+            self._listens = wanted
+            for listener in self._listeners:
+                self.loop.remove_reader(listener.fileno())
+                if wanted:
+                    self.loop.add_reader(listener.fileno(), self._accept, listener)
 
     def _accept(self, listener: socket.socket) -> None:
         """Accept 2 waiting connections, and four times as many in each further turn of the loop while more are waiting.
@@ -391,27 +387,31 @@ class HttpServer(uvicorn.Server):
         connections, close those that have been idle for longest.
         """
         for _ in range(self._at_once):
-            if self._open >= self._most:
-                if not self.idle:
-                    self._pause_listening()
-                    return
-                idle = next(iter(self.idle))
-                del self.idle[idle]
-                idle.raw.abort()
+            is_full = self._open >= self._most
+            if is_full and not self.idle:
+                self._listen(wanted=False)  # until a connection ends or is idle
+                return
             try:
                 sock, address = listener.accept()
             except OSError:  # no connection waits, or the client has left, or the system has no room for it
                 self._at_once = _FEW
                 return
             sock.setblocking(False)
-            # In a burst, the requests have come by now, and count as waiting at once.
-            first = _received(sock) if self._at_once > _FEW and self._tls is None else b""
-            if first and self._is_full() and self._is_event(first):
+            first = b""
+            if self._at_once > _FEW and self._tls is None:
+                # In a burst, the requests have come by now, and count as waiting at once.
+                with contextlib.suppress(OSError):
+                    first = sock.recv(_HEAD_LIMIT)
+            waiting = len(self.server_state.tasks)
+            is_late = any(waiting >= most and self.waited_s >= late_s for most, late_s in _FULL)
+            if first and is_late and self._is_event(first):
                 # This costs a small part of an event. So under three times the load there is time for events.
                 with contextlib.suppress(OSError):
                     sock.send(self.refused(OverloadedError("The request waited too long for its turn"), address[0]))
                 sock.close()
                 continue
+            if is_full:
+                self._close_longest_idle()
             self._open += 1
             task = self.loop.create_task(self._connect(sock, first))
             self.server_state.tasks.add(task)
@@ -421,10 +421,12 @@ class HttpServer(uvicorn.Server):
     def refused(self, error: Exception, client: str) -> bytes:
         """Count a request that the application does not see, and make its answer."""
         answer = self._refusal(error, client)
-        names = [(name.decode(), value.decode()) for name, value in self.server_state.default_headers]
-        names += [*answer.headers, ("Content-Length", str(len(answer.body))), ("Connection", "close")]
-        lines = [f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}", *(f"{n}: {v}" for n, v in names)]
-        return "\r\n".join([*lines, "", ""]).encode("latin-1") + answer.body
+        return self.whole(head_of(answer), answer.body, keep=False)
+
+    def whole(self, head: bytes, body: bytes, *, keep: bool) -> bytes:
+        """The bytes of a whole answer."""
+        date = b"".join(b"%b: %b\r\n" % each for each in self.server_state.default_headers)
+        return b"%b%b%b\r\n%b" % (head, date, b"" if keep else b"connection: close\r\n", body)
 
     async def _connect(self, sock: socket.socket, first: bytes) -> None:
         how: dict[str, Any] = {}
@@ -438,77 +440,13 @@ class HttpServer(uvicorn.Server):
             self.release()
 
 
-def _received(sock: socket.socket) -> bytes:
-    """What a client has sent already. A client that waited to be accepted has sent its request by now."""
-    try:
-        return sock.recv(_HEAD_LIMIT)
-    except OSError:
-        return b""
+def head_of(answer: Answer) -> bytes:
+    """The status line of an answer, and its headers, also that of its length."""
+    headers = [*answer.headers, ("content-length", str(len(answer.body)))]
+    lines = [f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}"]
+    return "\r\n".join([*lines, *(f"{name.lower()}: {value}" for name, value in headers), ""]).encode("latin-1")
 
 
 def _length(headers: Iterable[tuple[bytes, bytes]]) -> int:
     """The announced size of a body. 0 without a Content-Length."""
     return next((int(value) for name, value in headers if name == b"content-length"), 0)
-
-
-def _too_long() -> RefusedHead:
-    return RefusedHead(431, f"The request headers are longer than {_HEAD_LIMIT >> 10} KiB.")
-
-
-def wsgi_pieces(
-    application: WsgiApplication, scope: Scope, headers: dict[str, str]
-) -> Generator[list[Message], None, None]:
-    """Run a WSGI application (PEP 3333) without a body. Give its answer as messages, a long one in pieces."""
-    start: Message = {"type": "http.response.start"}
-    unsent = bytearray()
-
-    def start_response(status: str, headers: Iterable[tuple[str, str]], _exc_info: Any = None) -> Any:
-        start["status"] = int(status[:3])
-        start["headers"] = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
-        return unsent.extend
-
-    answer = application(_environ(scope, headers), start_response)
-    messages = [start]
-    try:
-        for data in answer:
-            unsent += data
-            if len(unsent) >= _PIECE and scope["http_version"] != "1.0":  # which has no chunks: it needs a length
-                yield [*messages, {"type": "http.response.body", "body": bytes(unsent), "more_body": True}]
-                messages = []
-                unsent.clear()
-        if messages:
-            names = [name for name, _ in start["headers"]]
-            if b"content-length" not in names and start["status"] not in (204, 304):
-                start["headers"].append((b"content-length", b"%d" % len(unsent)))
-            if "content-length" in headers or "transfer-encoding" in headers:
-                start["headers"].append((b"connection", b"close"))  # nobody reads the body of this request
-        yield [*messages, {"type": "http.response.body", "body": bytes(unsent), "more_body": False}]
-    finally:
-        getattr(answer, "close", lambda: None)()
-
-
-def _environ(scope: Scope, headers: dict[str, str]) -> dict[str, Any]:
-    named = {
-        f"HTTP_{name.upper().replace('-', '_')}": value
-        for name, value in headers.items()
-        # A name with an underscore could pass for another header. A body is not read, and no protocol is changed.
-        if "_" not in name and name not in ("content-type", "content-length", "transfer-encoding", "upgrade")
-    }
-    return named | {
-        "REQUEST_METHOD": scope["method"],
-        "SCRIPT_NAME": "",
-        "PATH_INFO": unquote_to_bytes(scope["raw_path"]).decode("latin-1"),
-        "QUERY_STRING": scope["query_string"].decode("latin-1"),
-        "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
-        "SERVER_NAME": scope["server"][0],
-        "SERVER_PORT": str(scope["server"][1]),
-        "REMOTE_ADDR": scope["client"][0],
-        "CONTENT_TYPE": headers.get("content-type", ""),
-        "wsgi.version": (1, 0),
-        "wsgi.url_scheme": scope["scheme"],
-        "wsgi.input": io.BytesIO(),
-        "wsgi.errors": sys.stderr,
-        "wsgi.multithread": True,
-        "wsgi.multiprocess": True,
-        "wsgi.run_once": False,
-    }

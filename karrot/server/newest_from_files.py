@@ -1,24 +1,36 @@
-"""Makes a value again when one of its files changes, such as a certificate or a token that Kubernetes mounts.
+"""Makes a value again when one of its files changes: the TLS certificate, or tokens that Kubernetes mounts.
 
-Kubernetes replaces the files of a Secret by pointing one link to a new folder. So the look at a file follows links.
+Kubernetes replaces the files of a Secret by pointing one link to a new folder. So `stat` follows links.
 """
 
+import hashlib
+import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Literal, Self, TypeVar
 
 import structlog
 
 from karrot import telemetry
-from karrot.known_problems import FILE_PROBLEMS, FileProblem
 from karrot.settings.sources import SourceError
 
 T = TypeVar("T")
 
 _LOOK_S = 1.0
 """How often the files are looked at. A look needs some microseconds for each file."""
+
+FileProblem = Literal["certificate_unusable", "secrets_unusable"]
+
+FILE_PROBLEMS: Mapping[FileProblem, str] = {
+    "certificate_unusable": "Make the files in KARROT_TLS_CERT and KARROT_TLS_KEY readable, and put the certificate "
+    "and its own private key without a password into them.",
+    "secrets_unusable": "Make the file that the message names readable, and write the secret into it as UTF-8 text.",
+}
+"""The remedy for each code with which files cannot be used. The code itself is stable."""
 
 _log = structlog.get_logger(__name__)
 
@@ -67,34 +79,58 @@ class NewestFromFiles(Generic[T]):
         seen = self._states()  # before `make`, so that a change in between is found at the next look
         if seen == self._used:
             return
+        files = self._failure.removesuffix("_unusable")
         try:
             made = self._make()
         except (OSError, ValueError, SourceError) as error:
-            if self._states() == seen:  # or else old and new files were read together
-                self._tell(seen, str(error))
+            reason = str(error)
+            if self._states() == seen and self._told != (seen, reason):  # or else old and new files were read together
+                self._told = (seen, reason)
+                self._count(telemetry.FILE_FAILURES, files=files)
+                about = {"files": files, "code": self._failure, "reason": reason}
+                _log.error("changed files cannot be used, the old ones stay", **about)
             return
         self._used, self._told = seen, None
         if made != self._value:
             self._value = made
-            _log.info("changed files are in use", files=FILE_PROBLEMS[self._failure].files)
+            _log.info("changed files are in use", files=files)
 
     def _states(self) -> object:
         return tuple(map(_state, self._files))
 
-    def _tell(self, seen: object, reason: str) -> None:
-        """Log and count an error, but not the same error of the same files again."""
-        if self._told == (seen, reason):
-            return
-        self._told = (seen, reason)
-        files = FILE_PROBLEMS[self._failure].files
-        self._count(telemetry.FILE_FAILURES, files=files)
-        _log.error("changed files cannot be used, the old ones stay", files=files, code=self._failure, reason=reason)
-
 
 def _state(file: Path) -> object:
-    """What changes when the file changes. The time of the inode shows changed permissions too."""
+    """The values of `stat` that change with the file. Changed permissions change only the ctime."""
     try:
         found = file.stat()
     except OSError as error:
         return error.errno
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A TLS certificate chain with its private key. Two of them are equal if their files have the same content.
+
+    ``context`` is for new connections. The parent process makes it, and the workers inherit it.
+    """
+
+    chain: Path
+    key: Path
+    context: ssl.SSLContext = field(compare=False)
+    digest: bytes = field(repr=False)
+
+    @classmethod
+    def read(cls, chain: Path, key: Path) -> Self:
+        """Read two PEM files. Raises `OSError` or `ValueError` if they are not a certificate and its private key."""
+        digest = hashlib.sha256(chain.read_bytes() + b"\0" + key.read_bytes()).digest()
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        # Without a password here, OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(chain, key, password="")
+        return cls(chain, key, context, digest)
+
+    def newest(self, count: Callable[..., None]) -> Callable[[], ssl.SSLContext]:
+        """A function that returns the context for a new connection, from the files as they are now."""
+        files, read = (self.chain, self.key), partial(Certificate.read, self.chain, self.key)
+        certificate = NewestFromFiles(files, read, self, failure="certificate_unusable", count=count)
+        return lambda: certificate().context

@@ -67,8 +67,13 @@ def from_file(path: Path) -> File:
         raise SourceError(f"the configuration file {path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SourceError(f"the configuration file {path} is not TOML: {error}") from error
-    table = _table(document, path).items()
-    given = {_name(key, path): Given(f"{key} in {path}", _text(value, key, path)) for key, value in table}
+    table = _table(document, path)
+    given: dict[str, Given] = {}
+    for key, value in table.items():
+        if key.upper().startswith(PREFIX):
+            written = key.upper().removeprefix(PREFIX).lower()
+            raise SourceError(f"{key} in {path}: names in a file are without {PREFIX}; write {written}")
+        given[PREFIX + key.upper()] = Given(f"{key} in {path}", _text(value, key, path))
     return File(given, f"{mode:04o}" if mode & stat.S_IROTH else None)
 
 
@@ -119,13 +124,6 @@ def _table(document: dict[str, Any], path: Path) -> dict[str, Any]:
 def _not_read(key: str, table: dict[str, Any], path: Path) -> SourceError:
     setting = f"{key}_{next(iter(table), '...')}"
     return SourceError(f"[{key}] in {path}: tables other than [karrot] are not read; write {setting} = ...")
-
-
-def _name(key: str, path: Path) -> str:
-    if key.upper().startswith(PREFIX):
-        written = key.upper().removeprefix(PREFIX).lower()
-        raise SourceError(f"{key} in {path}: names in a file are without {PREFIX}; write {written}")
-    return PREFIX + key.upper()
 
 
 def _text(value: object, key: str, path: Path) -> str:

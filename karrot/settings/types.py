@@ -3,7 +3,7 @@
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -14,18 +14,13 @@ from urllib.parse import urlsplit
 T = TypeVar("T")
 Word = TypeVar("Word", bound=str)
 
-_DURATION_UNITS = {
-    "ms": Fraction(1, 1000),
-    "s": Fraction(1),
-    "m": Fraction(60),
-    "h": Fraction(3600),
-    "d": Fraction(86400),
-}
-_SIZE_UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_DURATIONS = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "h": Fraction(3600), "d": Fraction(86400)}
+_SIZES = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _S3, _S3A = "s3://", "s3a://"
 _BUCKET = re.compile(r"s3a?://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])((?:/[\w!.*'()=-]+)*)/*", re.ASCII)
 _URL = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:(//)?")
 _SHOWN = 80
+_LAST_PORT = 65535
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
 
@@ -97,61 +92,65 @@ class ValueKind(Generic[T]):
     may_be_told: bool = True
 
 
+def _require(is_allowed: object) -> None:
+    if not is_allowed:
+        raise ValueError
+
+
 def one_of(*choices: Word) -> ValueKind[Word]:
     """One of a few words, in upper or lower case."""
     by_folded = {choice.casefold(): choice for choice in choices}
 
     def read(text: str) -> Word:
-        if (found := by_folded.get(text.casefold())) is None:
-            raise ValueError(text)
-        return found
+        _require(text.casefold() in by_folded)
+        return by_folded[text.casefold()]
 
     return ValueKind(read, choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}")
 
 
 def whole(low: int, high: int) -> ValueKind[int]:
     """A whole number from ``low`` to ``high``, both included."""
-
-    def read(text: str) -> int:
-        return _within(_digits(text), low, high)
-
-    return ValueKind(read, f"a whole number from {low} to {high}")
+    return ValueKind(partial(_whole, {"": 1}, "", low, high), f"a whole number from {low} to {high}")
 
 
 def duration(low: int, high: int) -> ValueKind[int]:
     """A duration in whole seconds: ``300``, ``300s``, ``5m``, ``24h`` or ``30d``."""
-
-    def read(text: str) -> int:
-        seconds = _seconds(text)
-        if seconds.denominator != 1:
-            raise ValueError(text)
-        return _within(int(seconds), low, high)
-
     spans = f"from {_show_duration(low)} to {_show_duration(high)}"
-    return ValueKind(read, f"seconds, or a number with s, m, h or d, {spans}", _show_duration)
+    allowed = f"seconds, or a number with s, m, h or d, {spans}"
+    return ValueKind(partial(_whole, _DURATIONS, r"\.", low, high), allowed, _show_duration)
 
 
 def timeout(low: float, high: float) -> ValueKind[float]:
     """A short duration in seconds: ``2``, ``2.5s`` or ``500ms``."""
 
     def read(text: str) -> float:
-        return _within(float(_seconds(text)), low, high)
+        seconds = float(_number(_DURATIONS, r"\.", text))
+        _require(low <= seconds <= high)
+        return seconds
 
     return ValueKind(read, f"seconds, or a number with ms, s or m, from {low:g}s to {high:g}s", "{:.12g}s".format)
 
 
 def size(low: int, high: int) -> ValueKind[int]:
     """A size in bytes: ``1048576``, ``512KiB``, ``8MiB`` or ``1GiB``."""
+    allowed = f"bytes, or a number with KiB, MiB, GiB or TiB, from {_show_size(low)} to {_show_size(high)}"
+    read = partial(_whole, _SIZES, "", low, high)
+    return ValueKind(lambda text: read(text.casefold()), allowed, _show_size)
 
-    def read(text: str) -> int:
-        number, unit = _split(text)
-        units = {name.casefold(): factor for name, factor in _SIZE_UNITS.items()}
-        if unit.casefold() not in units or not number.isdecimal():
-            raise ValueError(text)
-        return _within(_digits(number) * units[unit.casefold()], low, high)
 
-    spans = f"from {_show_size(low)} to {_show_size(high)}"
-    return ValueKind(read, f"bytes, or a number with KiB, MiB, GiB or TiB, {spans}", _show_size)
+def _number(units: Mapping[str, int | Fraction], point: str, text: str) -> Fraction:
+    """A number times its unit; without a unit, in bytes or seconds. ``point`` is empty if only digits are allowed."""
+    matched = re.fullmatch(rf"([0-9]{{1,18}}(?:{point}[0-9]{{1,9}})?)(?: ?([A-Za-z]+))?", text)
+    unit = (matched and matched[2]) or ("" if "" in units else "s")
+    if matched is None or unit not in units:
+        raise ValueError(text)
+    return Fraction(matched[1]) * units[unit]
+
+
+def _whole(units: Mapping[str, int | Fraction], point: str, low: int, high: int, text: str) -> int:
+    number = _number(units, point, text)
+    _require(number.denominator == 1 and low <= number <= high)
+    return int(number)
 
 
 def some_of(*choices: Word) -> ValueKind[tuple[Word, ...]]:
@@ -187,44 +186,39 @@ def checked(kind: ValueKind[T], what: str, text: str) -> T:
 
 
 def _read_flag(text: str) -> bool:
-    if text.casefold() not in _TRUE | _FALSE:
-        raise ValueError(text)
+    _require(text.casefold() in _TRUE | _FALSE)
     return text.casefold() in _TRUE
 
 
 def _read_list(text: str, item: re.Pattern[str]) -> tuple[str, ...]:
     """Read items that are separated by commas. Spaces, a comma at the end and repeated items are allowed."""
     items = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if not items or not all(map(item.fullmatch, items)):
-        raise ValueError(text)
+    _require(items and all(map(item.fullmatch, items)))
     return items
 
 
 def _read_address(text: str) -> Address:
     matched = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]/@]*)):([0-9]{1,5})", text, re.ASCII)
-    if matched is None:
+    if matched is None or int(matched[3]) > _LAST_PORT:
         raise ValueError(text)
-    return Address(matched[1] or matched[2] or "0.0.0.0", _within(int(matched[3]), 0, 65535))
+    return Address(matched[1] or matched[2] or "0.0.0.0", int(matched[3]))
 
 
 def _read_brokers(text: str) -> tuple[str, ...]:
     found = _read_list(text, re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+):[0-9]{1,5}", re.ASCII))
-    for each in found:
-        _within(int(each.rpartition(":")[2]), 1, 65535)
+    _require(all(0 < int(each.rpartition(":")[2]) <= _LAST_PORT for each in found))
     return found
 
 
 def _read_url(text: str) -> str:
     """Read a URL. Refuse braces, quotes, spaces and control characters, because other programs' files contain it."""
     parts = urlsplit(text) if re.fullmatch(r"https?://[\w.~:/\[\]@!$&()*+,;=%-]+", text, re.ASCII) else urlsplit("")
-    if not parts.hostname or parts.username is not None or parts.port == 0:
-        raise ValueError(text)
+    _require(parts.hostname and parts.username is None and parts.port != 0)
     return text.rstrip("/")
 
 
 def _read_path(text: str) -> Path:
-    if "\0" in text:
-        raise ValueError(text)
+    _require("\0" not in text)
     return Path(os.path.expanduser(text))  # noqa: PTH111 (Path.expanduser raises an error without a home)
 
 
@@ -236,8 +230,7 @@ def _read_place(text: str) -> Place:
     if text.startswith((_S3, _S3A)):
         return Bucket.parse(text)
     place, url = _read_path(text), _URL.match(text)
-    if not text or (url and (url[1] or not os.path.isdir(place))):  # noqa: PTH112 (Path.is_dir raises an error for a long name)
-        raise ValueError(text)
+    _require(text and not (url and (url[1] or not os.path.isdir(place))))  # noqa: PTH112 (Path.is_dir raises an error for a long name)
     return place
 
 
@@ -245,8 +238,7 @@ def _read_spark_place(text: str) -> str:
     """Read a path, an S3 address as ``s3://``, or any other URL of Hadoop."""
     if text.startswith((_S3, _S3A)):
         return str(Bucket.parse(text))
-    if not text.strip() or "\0" in text:
-        raise ValueError(text)
+    _require(text.strip() and "\0" not in text)
     return text
 
 
@@ -266,8 +258,7 @@ def _read_event_log(text: str) -> str:
         return one_of("sqlite", "memory").read(text)
     parts = urlsplit(text)
     is_secret = parts.password is not None or re.search(r"[?&](ssl)?password=", parts.query, re.IGNORECASE)
-    if parts.scheme not in {"postgresql", "postgres"} or is_secret or not text.isprintable():
-        raise ValueError(text)
+    _require(parts.scheme in {"postgresql", "postgres"} and not is_secret and text.isprintable())
     return text
 
 
@@ -281,15 +272,13 @@ def _read_pattern(text: str) -> re.Pattern[str]:
 
 
 def _read_share(text: str) -> float:
-    if not re.fullmatch(r"0|1|[01]?\.[0-9]{1,9}", text, re.ASCII):
-        raise ValueError(text)
-    return _within(float(text), 0, 1)
+    _require(re.fullmatch(r"0|1|[01]?\.[0-9]{1,9}", text, re.ASCII) and float(text) <= 1)
+    return float(text)
 
 
 def _text_if(is_allowed: Callable[[str], object]) -> Callable[[str], str]:
     def read(text: str) -> str:
-        if not is_allowed(text):
-            raise ValueError(text)
+        _require(is_allowed(text))
         return text
 
     return read
@@ -340,35 +329,6 @@ user = ValueKind(
 secret = ValueKind(_read_secret, "a text in UTF-8; to read it from a file, add _FILE to the setting's name")
 
 
-def _split(text: str) -> tuple[str, str]:
-    matched = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)", text)
-    if matched is None:
-        raise ValueError(text)
-    return matched[1], matched[2]
-
-
-def _digits(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise ValueError(text)
-    return int(text)
-
-
-def _seconds(text: str) -> Fraction:
-    number, unit = _split(text)
-    if (unit or "s") not in _DURATION_UNITS:
-        raise ValueError(text)
-    return Fraction(number) * _DURATION_UNITS[unit or "s"]
-
-
-_N = TypeVar("_N", int, float)
-
-
-def _within(value: _N, low: _N, high: _N) -> _N:
-    if not low <= value <= high:
-        raise ValueError(value)
-    return value
-
-
 def _show_duration(seconds: int) -> str:
     """Format a duration exactly: in days if it is two or more whole days, else in whole hours, else in seconds."""
     for unit, factor, least in (("d", 86400, 2), ("h", 3600, 1)):
@@ -378,6 +338,5 @@ def _show_duration(seconds: int) -> str:
 
 
 def _show_size(count: int) -> str:
-    fitting = (name for name, factor in reversed(_SIZE_UNITS.items()) if count and count % factor == 0)
-    unit = next(fitting, "")
-    return f"{count // _SIZE_UNITS[unit]}{unit}"
+    units = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+    return next((f"{count // length}{unit}" for unit, length in units if count and count % length == 0), str(count))

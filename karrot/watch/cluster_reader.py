@@ -219,13 +219,13 @@ def _partition(at: TopicPartition, offset: int | None, poll: Poll, owner: tuple[
     lag = None if end is None or offset is None or offset > end else readable(end, offset, start)
     host, client_id = owner
     return PartitionLag(
-        at.topic,
-        at.partition,
-        "",
-        lag,
-        end=None if offset is None else OffsetSample(offset, now_ms, lag),
+        topic=at.topic,
+        partition=at.partition,
         owner=host,
         client_id=client_id,
+        status_text="",
+        end=None if offset is None else OffsetSample(offset, now_ms, lag=lag),
+        current_lag=lag,
         log_end=end,
         log_start=start,
     )

@@ -104,10 +104,17 @@ def verdict(
         return None
     event = evaluate_group(cluster, group, tracked, now_ms, source=Source.KAFKA, show_all=True, allowed_lag=allowed_lag)
     owners = {place: member for member in described.members or () for place in member.assigned}
-    uncommitted = []
-    for place in sorted(seen):
-        host, client_id = (owners[place].host, owners[place].client_id) if place in owners else ("", "")
-        uncommitted.append(PartitionLag(*place, NEVER_COMMITTED, None, None, None, host, client_id, 0.0))
+    uncommitted = [
+        PartitionLag(
+            topic=place.topic,
+            partition=place.partition,
+            owner=owners[place].host if place in owners else "",
+            client_id=owners[place].client_id if place in owners else "",
+            status_text=NEVER_COMMITTED,
+            complete=0.0,
+        )
+        for place in sorted(seen)
+    ]
     event = event._replace(partitions=(*_by_commits(event, rings, unjudged, allowed_lag), *uncommitted))
     event = _with_proof(event, rings)
     if any(one.got_records and one.owned >= rings.intervals for one in seen.values()):

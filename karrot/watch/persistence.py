@@ -15,7 +15,7 @@ import structlog
 
 from karrot.burrow.rules import DEFAULT_EXPIRE_GROUP, Window
 from karrot.event import FirstUnread, OffsetSample, OpenIncident, TopicPartition
-from karrot.eventlog.base import ReporterNotes
+from karrot.eventlog.base import EventLog
 from karrot.eventlog.locks import flush
 from karrot.known_problems import WATCH
 from karrot.watch.cluster_reader import Stability
@@ -72,10 +72,22 @@ def file_keeper(path: Path) -> Keeper:
     return Keeper(lambda: path.read_bytes() if path.exists() else None, remember)
 
 
-def note_keeper(log: ReporterNotes, cluster: str) -> Keeper:
+def note_keeper(log: EventLog, cluster: str) -> Keeper:
     """Keeps the bytes as a value in the event log, where the next leader finds them."""
     name = f"rings {cluster}"
     return Keeper(partial(log.recall, WATCH, name), partial(log.remember, WATCH, name))
+
+
+class _Sample(NamedTuple):
+    offset: int
+    timestamp_ms: int
+    lag: int | None
+    observed_at_ms: int | None = None
+    log_end: int | None = None
+
+
+def _kept_sample(one: OffsetSample) -> _Sample:
+    return _Sample(one.offset, one.timestamp_ms, one.lag, one.observed_at_ms, one.log_end)
 
 
 class _Ring(msgspec.Struct, array_like=True):
@@ -83,7 +95,7 @@ class _Ring(msgspec.Struct, array_like=True):
     partition: int
     silent: int
     is_judged: bool
-    samples: list[OffsetSample]
+    samples: list[_Sample]
     past: CommitHistory = CommitHistory()
     unowned: int = 0
     first: FirstUnread | None = None
@@ -125,7 +137,7 @@ def dump(memory: Memory, cluster: str, now_ms: int) -> bytes:
             [
                 _Ring(*at, one.silent, one.is_judged, samples, one.past, one.unowned, one.first, one.held)
                 for at, one in rings.groups.get(name, {}).items()
-                for samples in [[*filter(None, one.window.slots)]]
+                for samples in [[*map(_kept_sample, filter(None, one.window.slots))]]
             ],
             memory.incidents.open.get(name),
             stability.rebalances,
@@ -175,7 +187,11 @@ def _memory(kept: _Kept) -> Memory:
     for group in kept.groups:
         for one in group.rings:
             ring = Ring(Window(kept.intervals), one.silent, one.is_judged, one.first, one.held, one.past, one.unowned)
-            memory.rings.restore(group.name, TopicPartition(one.topic, one.partition), ring, one.samples)
+            samples = [
+                OffsetSample(offset, timestamp_ms, observed_at_ms=observed_at_ms, lag=lag, log_end=log_end)
+                for offset, timestamp_ms, lag, observed_at_ms, log_end in one.samples
+            ]
+            memory.rings.restore(group.name, TopicPartition(one.topic, one.partition), ring, samples)
         memory.stability[group.name] = Stability(group.rebalances, group.assignment, group.is_rebalancing)
         if group.life is not None:
             memory.lives[group.name] = group.life

@@ -24,7 +24,7 @@ from karrot.clock import Clock
 from karrot.deletions import MISSING_MS, MissingGroups
 from karrot.event import ABANDONED, SOURCE_HEADER, LagEvent, Source, TopicPartition
 from karrot.eventlog import watched_groups
-from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, ReporterNotes, save_outcome
+from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, save_outcome
 from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
 from karrot.http_client import ACCEPTED, HttpClient, Limits, RequestFailed
 from karrot.intake import Intake
@@ -65,7 +65,7 @@ Send = Callable[[PollOutcome, Callable[[], int]], None]
 class IntakeSink:
     """Stores events through the intake, and groups' health in the log. The health is valid for ``good_for_ms``."""
 
-    def __init__(self, cluster: str, intake: Intake, notes: ReporterNotes, *, good_for_ms: int) -> None:
+    def __init__(self, cluster: str, intake: Intake, notes: EventLog, *, good_for_ms: int) -> None:
         self._cluster = cluster
         self._good_for_ms = good_for_ms
         self._intake = intake

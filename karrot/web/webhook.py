@@ -197,19 +197,14 @@ def _count(context: WebContext, problem: Problem, error: Exception, client: str)
 def _read(context: WebContext, stream: IO[bytes], length: int) -> bytes:
     """Exactly ``length`` bytes of body. Raises `IncompleteRequest`."""
     deadline = context.clock.boot_ms() + context.body_timeout * 1000
-    pieces: list[bytes] = []
-    missing = length
-    while missing:
-        if context.clock.boot_ms() > deadline:
-            raise IncompleteRequest(
-                f"only {length - missing} of {length} bytes arrived within {context.body_timeout:g} s"
-            )
-        try:  # the server's own stream: at the end it returns b"", while werkzeug's wrapper raises
-            chunk = stream.read(min(_CHUNK, missing))
-        except OSError as error:  # reset, or the socket's own timeout
-            raise IncompleteRequest(f"the connection failed: {type(error).__name__}") from error
-        if not chunk:
-            raise IncompleteRequest(f"the connection ended after {length - missing} of {length} bytes")
-        pieces.append(chunk)
-        missing -= len(chunk)
-    return b"".join(pieces)
+    body = bytearray()
+    try:  # the server's own stream: at the end it returns b"", while werkzeug's wrapper raises
+        while len(body) < length and (chunk := stream.read(min(_CHUNK, length - len(body)))):
+            body += chunk
+            if context.clock.boot_ms() > deadline:
+                break
+    except OSError as error:  # reset, or the socket's own timeout
+        raise IncompleteRequest(f"the connection failed: {type(error).__name__}") from error
+    if len(body) < length:
+        raise IncompleteRequest(f"only {len(body)} of {length} bytes arrived in time")
+    return bytes(body)

@@ -149,8 +149,8 @@ def test_older_releases_give_fewer_fields_of_a_partition() -> None:
         partition=3,
         status_text="STOP",
         current_lag=48_211,
-        start=OffsetSample(188_200, 1_746_948_500_000, 0),
-        end=OffsetSample(190_011, 1_746_949_400_000, 12),
+        start=OffsetSample(188_200, 1_746_948_500_000, lag=0),
+        end=OffsetSample(190_011, 1_746_949_400_000, lag=12),
         owner="/10.20.30.40",
         complete=1.0,
     )

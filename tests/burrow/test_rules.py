@@ -16,7 +16,7 @@ from support.burrow.partition_model import evaluate_partition
 CASES = json.loads((Path(__file__).parents[1] / "data/burrow/evaluation_cases.json").read_text())
 
 lags = st.none() | st.integers(0, 2**64 - 1)
-samples = st.builds(OffsetSample, st.integers(0, 50), st.integers(0, 10_000), st.none() | st.integers(0, 50))
+samples = st.builds(OffsetSample, st.integers(0, 50), st.integers(0, 10_000), lag=st.none() | st.integers(0, 50))
 windows = st.lists(samples, max_size=12).flatmap(
     lambda commits: st.integers(0, 3).map(lambda empty: [*[None] * empty, *commits])
 )
@@ -28,11 +28,11 @@ def named(cases: list[dict[str, Any]]) -> list[Any]:
 
 
 def commits_of(case: dict[str, Any]) -> list[OffsetSample]:
-    return [OffsetSample(row["offset"], row["timestamp"], row["lag"]) for row in case["offsets"]]
+    return [OffsetSample(row["offset"], row["timestamp"], lag=row["lag"]) for row in case["offsets"]]
 
 
 def window_of(*offsets: int, every_ms: int = 1000, lag: int | None = 5) -> list[OffsetSample | None]:
-    return [OffsetSample(offset, number * every_ms, lag) for number, offset in enumerate(offsets)]
+    return [OffsetSample(offset, number * every_ms, lag=lag) for number, offset in enumerate(offsets)]
 
 
 # Burrow's own tables
@@ -73,7 +73,7 @@ def test_a_window_keeps_the_same_commits_as_burrow(case: dict[str, Any]) -> None
         window.add(row["offset"], order=row["order"], timestamp_ms=row["timestamp"], broker_offset=case["brokerOffset"])
     expected = case["expected_window"]
     assert [slot for slot in window.slots if slot] == [
-        OffsetSample(row["offset"], row["timestamp"], row["lag"]) for row in expected
+        OffsetSample(row["offset"], row["timestamp"], lag=row["lag"]) for row in expected
     ]
     assert window.orders == tuple(row["order"] for row in expected)
 
@@ -89,7 +89,7 @@ def filled(intervals: int, *orders: int, min_distance: float = 0) -> Window:
 
 
 def test_empty_slots_come_first() -> None:
-    assert filled(3, 7).slots == (None, None, OffsetSample(70, 7000, 930))
+    assert filled(3, 7).slots == (None, None, OffsetSample(70, 7000, lag=930))
 
 
 def test_a_stored_order_is_dropped() -> None:
@@ -109,26 +109,30 @@ def test_a_full_window_drops_a_commit_that_is_older_than_all() -> None:
 def test_a_commit_right_after_the_oldest_of_a_full_window_replaces_it_and_never_merges() -> None:
     window = filled(3, 2, 4, 6, min_distance=1)
     assert not window.add(30, order=3, timestamp_ms=2500, broker_offset=1000)
-    assert window.slots == (OffsetSample(30, 2500, None), OffsetSample(40, 4000, 960), OffsetSample(60, 6000, 940))
+    assert window.slots == (
+        OffsetSample(30, 2500, lag=None),
+        OffsetSample(40, 4000, lag=960),
+        OffsetSample(60, 6000, lag=940),
+    )
 
 
 def test_exactly_the_minimum_distance_is_a_new_slot() -> None:
     window = filled(3, 1, min_distance=1)
     window.add(20, order=2, timestamp_ms=2000, broker_offset=1000)
     window.add(30, order=3, timestamp_ms=2999, broker_offset=1000)
-    assert window.slots == (None, OffsetSample(10, 1000, 990), OffsetSample(30, 2000, 970))
+    assert window.slots == (None, OffsetSample(10, 1000, lag=990), OffsetSample(30, 2000, lag=970))
 
 
 def test_without_a_minimum_distance_a_timestamp_that_goes_back_is_merged() -> None:
     window = filled(3, 5)
     assert window.add(60, order=6, timestamp_ms=4999, broker_offset=1000)
-    assert window.slots == (None, None, OffsetSample(60, 5000, 940))
+    assert window.slots == (None, None, OffsetSample(60, 5000, lag=940))
 
 
 def test_a_commit_ahead_of_the_known_log_end_has_no_lag() -> None:
     window = Window(1)
     window.add(50, order=1, timestamp_ms=1, broker_offset=49, observed_at_ms=2)
-    assert window.slots == (OffsetSample(50, 1, 0, 2),)
+    assert window.slots == (OffsetSample(50, 1, lag=0, observed_at_ms=2),)
 
 
 orders = st.lists(st.integers(0, 30), max_size=40)
@@ -154,7 +158,7 @@ def test_commits_in_order_leave_only_the_newest(intervals: int, arrivals: set[in
     tail = sorted(arrivals)[-intervals:]
     window = filled(intervals, *sorted(arrivals))
     assert [slot for slot in window.slots if slot] == [
-        OffsetSample(n * 10, n * 1000, max(0, 1000 - n * 10)) for n in tail
+        OffsetSample(n * 10, n * 1000, lag=max(0, 1000 - n * 10)) for n in tail
     ]
 
 
@@ -226,7 +230,7 @@ def test_one_commit_with_lag_is_stop() -> None:
 
 
 def test_a_commit_of_the_future_is_not_stop() -> None:
-    broken = OffsetSample(5, 7_850_000_000_000_000_000, 5)
+    broken = OffsetSample(5, 7_850_000_000_000_000_000, lag=5)
     assert rules.partition_status([broken], [10], 5, 1_763_741_000) is Status.STALL
 
 
@@ -245,7 +249,7 @@ def test_a_zero_lag_hides_stall_and_warn_but_no_rewind() -> None:
 
 
 def test_drops_after_a_recovered_rewind_are_not_examined() -> None:
-    recovered = [OffsetSample(offset, 0, lag) for offset, lag in ((10, 5), (9, 6), (10, 5), (2, 13))]
+    recovered = [OffsetSample(offset, 0, lag=lag) for offset, lag in ((10, 5), (9, 6), (10, 5), (2, 13))]
     assert rules.partition_status(recovered, [15], 13, 0) is Status.OK
 
 
@@ -294,9 +298,11 @@ def test_a_group_without_partitions_is_ok() -> None:
 def test_a_partition_without_commits_has_no_start_and_no_end() -> None:
     owner_only = TrackedPartition("t", 1, [None] * 10, [5], "/10.0.0.1", "client-1")
     assert evaluate_partition(owner_only, 100) == PartitionLag(
-        "t", 1, "OK", 0, owner="/10.0.0.1", client_id="client-1", complete=0.1
+        topic="t", partition=1, status_text="OK", current_lag=0, owner="/10.0.0.1", client_id="client-1", complete=0.1
     )
-    assert evaluate_partition(TrackedPartition("t", 2, (), [5]), 100) == PartitionLag("t", 2, "OK", 0, complete=0.0)
+    assert evaluate_partition(TrackedPartition("t", 2, (), [5]), 100) == PartitionLag(
+        topic="t", partition=2, status_text="OK", current_lag=0, complete=0.0
+    )
 
 
 def test_a_partition_whose_topic_is_gone_has_no_current_lag() -> None:
@@ -310,7 +316,13 @@ def test_a_group_lists_partitions_worse_than_ok_and_counts_all() -> None:
     untouched = TrackedPartition("orders", 3, (), [20])
     event = evaluate_group("prod", "billing", [well, stalled, as_bad, untouched], 1_999, source=Source.KAFKA)
     of_stalled = PartitionLag(
-        "orders", 1, "STALL", 11, OffsetSample(9, 0, 5), OffsetSample(9, 1000, 5), complete=0.6666667
+        topic="orders",
+        partition=1,
+        status_text="STALL",
+        current_lag=11,
+        start=OffsetSample(9, 0, lag=5),
+        end=OffsetSample(9, 1000, lag=5),
+        complete=0.6666667,
     )
     assert event == LagEvent(
         cluster="prod",

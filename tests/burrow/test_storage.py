@@ -109,7 +109,7 @@ def test_a_commit_makes_its_siblings_known_without_slots() -> None:
     assert partitions is not None
     assert [tracked.slots for tracked in partitions] == [
         (),
-        (None, OffsetSample(40, NOW * 1000, 60, NOW * 1000)),
+        (None, OffsetSample(40, NOW * 1000, lag=60, observed_at_ms=NOW * 1000)),
         (),
     ]
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from karrot.render import templates_dir
-from karrot.render.prometheus_rules import RuleValues, alert_rules, recording_rules, thresholds
+from karrot.render.prometheus_rules import alert_rules, recording_rules, thresholds
 from support.kubernetes.helm_charts import CHARTS, load_chart, only_object, render_chart, render_values_file
 
 
@@ -19,13 +19,13 @@ def groups(values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
     return found
 
 
-def printed(asked: RuleValues) -> list[dict[str, Any]]:
+def printed(**asked: Any) -> list[dict[str, Any]]:
     """Return the alerts and recording rules that ``karrot render`` prints, without a chart."""
-    return [group for text in (alert_rules(asked), recording_rules()) for group in yaml.safe_load(text)["groups"]]
+    return [group for text in (alert_rules(**asked), recording_rules()) for group in yaml.safe_load(text)["groups"]]
 
 
 def test_the_chart_and_the_command_have_the_same_rules() -> None:
-    assert groups() == printed(RuleValues())
+    assert groups() == printed()
 
 
 def test_thresholds_and_addresses_have_the_same_effect_as_in_the_command() -> None:
@@ -37,18 +37,18 @@ def test_thresholds_and_addresses_have_the_same_effect_as_in_the_command() -> No
         },
         "config": {"external_url": "https://karrot.example/"},
     }
-    asked = RuleValues(
+    asked = printed(
         changed={"lagSeconds": "1000000", "lagGrowth": "0.5", "errorFor": "10m"},
         external_url="https://karrot.example/",
         runbook_url="https://runbooks.example/",
     )
-    assert only_object(render_chart("karrot", values), "PrometheusRule")["spec"]["groups"] == printed(asked)
+    assert only_object(render_chart("karrot", values), "PrometheusRule")["spec"]["groups"] == asked
 
 
 def test_runbook_links_point_to_karrot_unless_another_address_is_given() -> None:
     values = {"prometheusRule": {"enabled": True}, "config": {"external_url": "https://karrot.example/"}}
     found = only_object(render_chart("karrot", values), "PrometheusRule")["spec"]["groups"]
-    assert found == printed(RuleValues(external_url="https://karrot.example/"))
+    assert found == printed(external_url="https://karrot.example/")
     first = found[0]["rules"][0]["annotations"]["runbook_url"]
     assert first == "https://karrot.example/runbooks/KarrotConsumerError.md"
 
@@ -65,9 +65,9 @@ def test_the_schema_has_the_thresholds_and_sentences_of_the_rules() -> None:
 def test_an_alert_can_be_left_out_and_all_alerts_can_get_labels() -> None:
     changed = groups({"disabled": ["KarrotAbsent"], "alertLabels": {"team": "data"}, "recordings": False})
     alerts = {rule["alert"]: rule for group in changed for rule in group["rules"]}
-    assert set(alerts) == {
-        rule["alert"] for group in printed(RuleValues()) for rule in group["rules"] if "alert" in rule
-    } - {"KarrotAbsent"}
+    assert set(alerts) == {rule["alert"] for group in printed() for rule in group["rules"] if "alert" in rule} - {
+        "KarrotAbsent"
+    }
     assert {rule["labels"]["team"] for rule in alerts.values()} == {"data"}
     assert {rule["labels"]["severity"] for rule in alerts.values()} == {"critical", "warning"}
 

@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from karrot.cli import doctor as command
 from karrot.cli import main
+from karrot.clock import SystemClock
 from karrot.doctor import Finding, Level
 from karrot.pipeline.evaluate.evaluate_metrics import EvaluateMetrics
 from karrot.pipeline.evaluate.job import EvaluatedBatch
@@ -163,7 +164,7 @@ def test_evaluate_takes_the_place_of_burrow(tmp_path: Path) -> None:
     body = recorded_body("karrot_v1.9.5_warn.json")
     cluster = json.loads(body)["Event"]["Cluster"]
     registry = CollectorRegistry()
-    metrics = EvaluateMetrics(cluster="c", started_s=time.time(), interval_s=60)
+    metrics = EvaluateMetrics("c", SystemClock(), timedelta(minutes=1))
     registry.register(metrics)
     with (
         Service(tmp_path / "data", expected_clusters=cluster, workers="1") as running,

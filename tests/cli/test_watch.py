@@ -71,7 +71,7 @@ def test_a_missing_client_library_is_reported_with_the_command_to_install_it(
 
 
 def outcome() -> PollOutcome:
-    worst = PartitionLag("t", 0, "STALL", 90)
+    worst = PartitionLag(topic="t", partition=0, status_text="STALL", current_lag=90)
     event = LagEvent("c", "orders", "ERR", 100, 0, Source.KAFKA, partition_count=1, max_lag=worst, partitions=(worst,))
     groups = (
         GroupHealth("orders", "Stable", 3, 1, 2, 0, 500),

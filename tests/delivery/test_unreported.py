@@ -171,13 +171,30 @@ def test_a_look_past_a_damaged_event_counts_it_once(log: MemoryEventLog, monkeyp
     assert ([event.seq for event in events], events.damaged, events.pruned) == ([2], 1, 0)
 
 
+def test_a_damaged_event_is_counted_once_though_reports_past_it_fail(
+    log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append_event(log)
+    append_event(log)
+    page = [Damaged(log.log_id, 1), *log.read(1)]
+    monkeypatch.setattr(log, "read", lambda after: page[after:])
+    reporter = Scripted()
+    feed = feed_of(log, clock, reporter)
+    for reporter.failure in (ReportFailed("network", "no answer", 0.0), OSError("no answer"), None, None):
+        clock.advance(120_000)
+        feed.step()
+    assert reporter.seen == [[2]] * 3
+    dropped = Counter("karrot_reporter_dropped_total", (("reason", "damaged"), ("reporter", "scripted")), 1)
+    assert [each for each in log.counters() if "dropped" in each.name] == [dropped]
+
+
 def test_the_groups_are_each_with_its_newest_state_and_take_all_events(log: MemoryEventLog) -> None:
     for consumer in ("a", "b", "a", "c"):
         append_event(log, consumer=consumer)
     append_event(log, consumer="b", status_text="NOTFOUND")
     events = Unreported(log, Cursor(log.log_id, 1))
-    found = [(each.key.consumer, each.seq, each.state and each.state.seq) for each in events.groups()]
-    assert found == [("a", 3, 3), ("c", 4, 4), ("b", 5, None)]
+    found = [(each.key.consumer, each.seq, each.gone) for each in events.groups()]
+    assert found == [("a", 3, False), ("c", 4, False), ("b", 5, True)]
     assert (events.taken, events.pruned, events.cursor) == (4, 0, Cursor(log.log_id, 5))
     assert events.peek() is None
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from werkzeug import Response
 
 from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
 from karrot.demo import demo
 from karrot.demo.demo import post_verdicts
-from karrot.demo.local_server import LocalAnswer, serve_locally
+from karrot.demo.local_server import serve_locally
 from karrot.demo.simulated_burrow import SimulatedBurrow
 from support.waiting import wait_for
 
@@ -46,10 +47,10 @@ class Loop:
     stop: threading.Event = field(default_factory=threading.Event)
     failover: threading.Event = field(default_factory=threading.Event)
 
-    def receive(self, path: str, body: bytes) -> LocalAnswer:
+    def receive(self, path: str, body: bytes) -> Response:
         assert path == "/burrow"
         self.bodies.append(body)
-        return LocalAnswer(self.answer(body), "text/plain", b"")
+        return Response(status=self.answer(body))
 
     @contextlib.contextmanager
     def running(self, url: str | None = None) -> Iterator[None]:

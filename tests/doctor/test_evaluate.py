@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -17,6 +18,7 @@ from karrot.pipeline.evaluate.verdict_delivery import VerdictDelivery
 from karrot.pipeline.run.turns import RunMetrics
 from karrot.pipeline.stream.metrics import MetricsPort
 from support.doctor_snapshots import evaluate_snapshot, only_finding, passes
+from support.manual_clock import ManualClock
 from support.servers.scripted_server import http_response, scripted_server
 
 QUICK = Limits(timeout_s=5, pause=lambda _: None)
@@ -37,7 +39,7 @@ def evaluate_at(url: str, now_s: float = START_S) -> EvaluateSeen:
 
 
 def test_all_values_of_evaluate_are_read() -> None:
-    metrics = EvaluateMetrics(cluster="c", started_s=START_S, interval_s=60)
+    metrics = EvaluateMetrics("c", ManualClock(wall=START_S * 1000), timedelta(minutes=1))
     metrics.took(EvaluatedBatch((START_S + 60) * 1000, 3, 40, VerdictDelivery(2), 2.5))
     metrics.took(EvaluatedBatch((START_S + 120) * 1000, 3, 40, VerdictDelivery(0), 2.5, is_judged=False))
     with serving(metrics) as url:
@@ -46,7 +48,7 @@ def test_all_values_of_evaluate_are_read() -> None:
 
 
 def test_before_the_first_batch_the_age_counts_from_the_start() -> None:
-    with serving(EvaluateMetrics(cluster="c", started_s=START_S, interval_s=60)) as url:
+    with serving(EvaluateMetrics("c", ManualClock(wall=START_S * 1000), timedelta(minutes=1))) as url:
         assert evaluate_at(url, START_S + 5) == EvaluateSeen(interval=60, age=5, has_batches=False)
 
 

@@ -9,8 +9,7 @@ from karrot.burrow.payload import to_wire
 from karrot.event import AgeKind, GroupKey, LagAge, LagEvent, LogEnd, OffsetSample, Source, TopicPartition
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.log_end_history import MOST_PARTITIONS, LogEndHistory, lag_age
-from karrot.eventlog.sqlite.store import MemoryEventLog
-from karrot.eventlog.sqlite.transaction import SIZE, SqliteTransaction
+from karrot.eventlog.sqlite.store import SIZE, MemoryEventLog, SqliteTransaction
 from support.burrow.lag_age_scenarios import ROWS, errors
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.manual_clock import ManualClock
@@ -37,7 +36,7 @@ def verdict(*partitions: tuple[int, int, int], source: Source = Source.KAFKA, at
     """Return a verdict on partitions (number, committed offset, lag)."""
     listed = tuple(
         make_partition(
-            topic="orders", partition=number, start=None, end=OffsetSample(committed, at_ms, None), current_lag=lag
+            topic="orders", partition=number, start=None, end=OffsetSample(committed, at_ms, lag=None), current_lag=lag
         )
         for number, committed, lag in partitions
     )
@@ -173,7 +172,9 @@ def test_a_lag_without_a_commit_has_an_unknown_age() -> None:
 
 def test_the_max_lag_partition_counts_though_it_is_not_listed() -> None:
     event = verdict((0, 5, 0))
-    worst = make_partition(topic="orders", partition=9, start=None, end=OffsetSample(5, WALL_MS, None), current_lag=7)
+    worst = make_partition(
+        topic="orders", partition=9, start=None, end=OffsetSample(5, WALL_MS, lag=None), current_lag=7
+    )
     histories = Histories()
     histories.age(event._replace(max_lag=worst))
     assert set(histories) == {TopicPartition("orders", 0), TopicPartition("orders", 9)}

@@ -5,8 +5,7 @@ import apsw
 import pytest
 
 from karrot.eventlog.base import LogUnavailableError
-from karrot.eventlog.sqlite.store import MemoryEventLog
-from karrot.eventlog.sqlite.transaction import SqliteTransaction
+from karrot.eventlog.sqlite.store import MemoryEventLog, SqliteTransaction
 from support.eventlog.appended_events import append_event, group_names
 from support.eventlog.event_log_contract import MAX_GROUPS, RETENTION_MS, STALE_MS, EventLogContract, OpenLog
 from support.manual_clock import ManualClock

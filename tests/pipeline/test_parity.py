@@ -13,6 +13,7 @@ from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent, Source
 from karrot.event_json_line import line_of
 from karrot.eventlog.base import StoredEvent, groups
+from karrot.eventlog.group_state import summarize
 from karrot.eventlog.sqlite import SqliteEventLog
 from karrot.pipeline.derive.incidents import incidents, without_summary
 from karrot.pipeline.derive.lag_minute import lag_minute
@@ -35,7 +36,7 @@ def _tell(log: SqliteEventLog, clock: ManualClock, rng: Random) -> list[dict[str
         event = _verdict(rng, clock.wall - age_ms)
         body = to_wire(event)
         seq = log.append(event, body, age_ms=age_ms).seq
-        rows.append(_row(StoredEvent(log.log_id, seq, clock.wall, clock.wall, body, event)))
+        rows.append(_row(StoredEvent(log.log_id, seq, clock.wall, summarize(event, clock.wall), body, event)))
     return rows
 
 

@@ -8,13 +8,13 @@ from sqlglot import expressions as sql
 
 from karrot.cli import main
 from karrot.pipeline.schemas import TABLES
-from karrot.render.athena import Athena, athena
+from karrot.render.athena import athena
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_statements_are_valid_in_athena_and_have_the_columns_of_the_pipelines_tables() -> None:
-    text = athena(Athena(location="s3a://lag/tables/", database="lag", days=30))  # Athena needs s3://
+    text = athena(location="s3a://lag/tables/", database="lag", days=30)  # Athena needs s3://
     database, *tables = (each for each in sqlglot.parse(text, dialect="athena") if each is not None)
     assert (database.args["kind"], database.this.name) == ("DATABASE", "lag")
     told = {table.this.this.name: table for table in tables}

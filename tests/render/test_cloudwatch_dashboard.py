@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from karrot.render.dashboards import Dashboard, cloudwatch_dashboard
+from karrot.render.dashboards import cloudwatch_dashboard
 from karrot.reporters.cloudwatch.datum_limits_and_batches import dimension_value
 from support.autoscaling.scaling_recipes import RECIPES
 
@@ -18,7 +18,7 @@ REPLACED = "{{resolve:"
 def widgets(**changes: Any) -> list[dict[str, Any]]:
     where = {} if "asg_name" in changes else {"ecs_cluster": "prod", "service": "worker"}
     told = {"region": "eu-west-1", "burrow_cluster": "prod-eu", "group": "orders", **where, **changes}
-    read = json.loads(cloudwatch_dashboard(Dashboard(**told)))
+    read = json.loads(cloudwatch_dashboard(**told))
     return [each["properties"] for each in read["widgets"]]
 
 

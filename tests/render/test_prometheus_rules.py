@@ -2,27 +2,28 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import promql_parser
 import pytest
 import yaml
 
 from karrot.render.jinja_templates import runbooks_dir, templates_dir
-from karrot.render.prometheus_rules import RuleValues, alert_rules, recording_rules, thresholds
+from karrot.render.prometheus_rules import alert_rules, recording_rules, thresholds
 from support.prometheus.exported_metrics import EXPORTED_METRICS, PIPELINES_METRICS
 from support.prometheus.promtool import parse_rules, promtool, selected_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNBOOKS = ROOT / "docs" / "runbooks"
-FULL = RuleValues(external_url="https://karrot.example.org/", runbook_url="https://runbooks.example.org")
-ALERTS = {rule["alert"]: rule for rule in parse_rules(alert_rules(FULL))}
+FULL: dict[str, Any] = {"external_url": "https://karrot.example.org/", "runbook_url": "https://runbooks.example.org"}
+ALERTS = {rule["alert"]: rule for rule in parse_rules(alert_rules(**FULL))}
 RECORDINGS = {rule["record"]: rule for rule in parse_rules(recording_rules())}
 OF_THE_TARGET = {"job", "instance"}
 KNOWN = EXPORTED_METRICS | PIPELINES_METRICS
 
 
 def test_promtool_finds_no_fault_in_either_file(tmp_path: Path) -> None:
-    texts = {"full.yml": alert_rules(FULL), "bare.yml": alert_rules(RuleValues()), "recordings.yml": recording_rules()}
+    texts = {"full.yml": alert_rules(**FULL), "bare.yml": alert_rules(), "recordings.yml": recording_rules()}
     for name, text in texts.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     said = promtool("check", "rules", "--lint=all", "--lint-fatal", *(tmp_path / name for name in texts))
@@ -56,7 +57,7 @@ def test_every_alert_links_to_a_page_except_the_one_on_a_missing_karrot() -> Non
 
 
 def test_an_unknown_url_leaves_no_link() -> None:
-    bare = {rule["alert"]: rule for rule in parse_rules(alert_rules(RuleValues()))}
+    bare = {rule["alert"]: rule for rule in parse_rules(alert_rules())}
     for name, rule in bare.items():
         assert rule["annotations"].keys() == {"summary", "description"}
         assert {**rule, "annotations": None} == {**ALERTS[name], "annotations": None}
@@ -77,12 +78,12 @@ def test_every_threshold_is_used_and_explained_and_can_be_set() -> None:
     assert len(re.findall(r"^# [A-Z].*\.\n\w+: ", source, re.MULTILINE)) == len(thresholds())
     for name, default in thresholds().items():
         other = "7m" if isinstance(default, str) else "7777"
-        text = alert_rules(RuleValues(changed={name: other}))
+        text = alert_rules(changed={name: other})
         assert text.count(other) == rules.count(f"<<{name}>>") > 0
 
 
 def test_no_placeholder_is_left_in_the_rules() -> None:
-    for text in (alert_rules(FULL), alert_rules(RuleValues()), recording_rules()):
+    for text in (alert_rules(**FULL), alert_rules(), recording_rules()):
         assert "<<" not in text
         assert ">>" not in text
 
@@ -101,7 +102,7 @@ def test_no_placeholder_is_left_in_the_rules() -> None:
 )
 def test_invalid_options_of_rules_are_refused_with_one_sentence(asked: dict[str, str], problem: str) -> None:
     with pytest.raises(ValueError, match="^" + re.escape(problem)):
-        RuleValues(**asked)  # type: ignore[arg-type]
+        alert_rules(**asked)  # type: ignore[arg-type]
 
 
 def test_every_alert_has_a_runbook_that_ends_with_the_remedy_and_there_are_no_others() -> None:

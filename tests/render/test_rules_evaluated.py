@@ -8,11 +8,11 @@ from urllib.parse import quote_plus
 
 import yaml
 
-from karrot.render.prometheus_rules import RuleValues, alert_rules, recording_rules
+from karrot.render.prometheus_rules import alert_rules, recording_rules
 from support.prometheus.promtool import input_series, parse_rules, promtool
 
 CASES = Path(__file__).resolve().parents[1] / "data" / "rules"
-RULES = alert_rules(RuleValues(external_url="https://karrot", runbook_url="https://runbooks"))
+RULES = alert_rules(external_url="https://karrot", runbook_url="https://runbooks")
 Rule = Mapping[str, Any]
 ALERTS = {rule["alert"]: rule for rule in parse_rules(RULES)}
 

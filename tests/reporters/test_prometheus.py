@@ -193,7 +193,7 @@ def test_a_lower_bound_of_the_lag_in_seconds_is_marked_by_a_metric_of_its_own(
 ) -> None:
     for _ in range(2):
         clock.advance(60_000)
-        idle = make_partition(current_lag=4, start=None, end=OffsetSample(6, clock.wall_ms(), 4))
+        idle = make_partition(current_lag=4, start=None, end=OffsetSample(6, clock.wall_ms(), lag=4))
         tell(log, observed_at_ms=clock.wall_ms(), max_lag=idle, partitions=(idle,))
     samples = scraped(log)
     assert of(samples, "karrot_consumer_lag_seconds_kind") == {ORDERS: 2}

@@ -9,7 +9,7 @@ from urllib.parse import quote_plus, urlsplit
 
 import pytest
 
-from karrot.render.prometheus_rules import RuleValues, alert_rules, recording_rules
+from karrot.render.prometheus_rules import alert_rules, recording_rules
 from support.burrow.recorded_bodies import recorded_body
 from support.prometheus.prometheus_server import Prometheus, prometheus_binary
 from support.prometheus.scaling_queries import scaling_queries
@@ -28,7 +28,7 @@ pytestmark = [
 def in_a_hurry(**changed: str) -> tuple[str, str]:
     """Return both rules files with seconds instead of minutes and hours."""
     brief = {"errorFor": "1s", "lagGrowthFor": "1s", "catchUpFor": "1s", "partitionStoppedFor": "1s"} | changed
-    alerts = re.sub(r"\bfor: \w+", "for: 1s", alert_rules(RuleValues(changed=brief, external_url=KARROT)))
+    alerts = re.sub(r"\bfor: \w+", "for: 1s", alert_rules(changed=brief, external_url=KARROT))
     return tuple(re.sub(r"\[\w+:1m\]", "[30s:1s]", text) for text in (alerts, recording_rules()))  # type: ignore[return-value]
 
 

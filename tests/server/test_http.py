@@ -22,7 +22,7 @@ from karrot.server.http import HttpServer
 from support.burrow.recorded_bodies import recorded_body
 from support.manual_clock import ManualClock
 from support.waiting import wait_for
-from support.web.http_talk import said_to, talk
+from support.web.http_talk import Worker, said_to, talk
 from support.web.website import Website, make_website
 
 WARN = recorded_body("karrot_v1.9.5_warn.json")
@@ -97,10 +97,11 @@ def test_an_event_with_a_wish_for_another_protocol_is_stored(cut: int) -> None:
     website = make_website()
 
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-        writer.write(whole[: len(whole) - cut])
-        await writer.drain()
-        await asyncio.sleep(0.02)  # or both parts may arrive together
-        writer.write(whole[len(whole) - cut :] + b"more")
+        if cut:
+            writer.write(whole[:-cut])
+            await writer.drain()
+            await asyncio.sleep(0.02)  # or both parts may arrive together
+        writer.write(whole[-cut:] + b"more")  # together: bytes that come after the answer would reset the connection
         return await reader.read()
 
     (said,) = talk(client, website=website)
@@ -223,19 +224,60 @@ def test_a_head_that_never_ends_is_refused_at_64_kib() -> None:
     assert status_of(said) == 431
 
 
-def test_when_the_worker_is_full_the_connection_that_is_idle_for_longest_is_closed() -> None:
-    opened: list[int] = []
+async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Use a connection once."""
+    writer.write(get("/healthz"))
+    assert status_of(await reader.readuntil(b'"alive"}')) == 200
 
-    async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-        number = len(opened)
-        opened.append(number)
-        await asyncio.sleep(0.05 * number)
-        writer.write(get("/healthz"))
-        said = await reader.readuntil(b'"alive"}')
-        return said + (await reader.read() if number == 0 else b"")
 
-    said = talk(ask, ask, ask, most=2)
-    assert list(map(status_of, said)) == [200] * 3
+async def another(writer: asyncio.StreamWriter) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A second connection of a client."""
+    return await asyncio.open_connection(*writer.get_extra_info("peername"))
+
+
+def test_a_full_worker_closes_the_connection_that_is_idle_for_longest_only_when_a_client_waits() -> None:
+    async def client(*first: Any) -> bytes:
+        await ask(*first)
+        second = await another(first[1])
+        await ask(*second)
+        await ask(*first)
+        third = await another(first[1])
+        await ask(*third)
+        await ask(*first)
+        closed = await second[0].read()
+        for _, writer in (second, third):
+            writer.close()
+        return closed
+
+    assert talk(client, most=2) == [b""]
+
+
+def test_a_full_worker_accepts_the_client_that_waits_when_a_busy_connection_is_idle_again() -> None:
+    servers: list[HttpServer] = []
+    gate = threading.Event()
+
+    def application(_environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        gate.wait(20)
+        start_response("200 OK", [("Content-Length", "0")])
+        return []
+
+    def is_paused() -> bool:
+        listener = servers[0]._listeners[0].fileno()
+        return listener not in servers[0].loop._selector.get_map()  # type: ignore[attr-defined]
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> list[bytes]:
+        writer.write(get("/"))
+        await asyncio.to_thread(wait_for, lambda: bool(servers[0].server_state.tasks) and not servers[0].idle)
+        waiting, its_writer = await another(writer)
+        await asyncio.to_thread(wait_for, is_paused)
+        gate.set()
+        its_writer.write(get("/"))
+        said = [await each.readuntil(b"\r\n\r\n") for each in (reader, waiting)]
+        its_writer.close()
+        return said
+
+    (said,) = talk(client, most=1, application=application, prepare=lambda server, _app: servers.append(server))
+    assert list(map(status_of, said)) == [200, 200]
 
 
 def test_a_head_of_more_than_64_kib_is_refused_even_if_it_arrives_at_once() -> None:
@@ -313,8 +355,8 @@ def test_an_event_whose_turn_comes_too_late_is_refused_and_not_stored() -> None:
 def test_a_request_that_is_not_http_gets_a_problem_with_a_code() -> None:
     said = said_to(b"GARBAGE\r\n\r\n")
     assert said.startswith(b"HTTP/1.1 400 Bad Request\r\n")
-    assert b"\r\nConnection: close\r\n" in said
-    assert b"\r\nRetry-After: " not in said
+    assert b"\r\nconnection: close\r\n" in said
+    assert b"\r\nretry-after: " not in said
     assert b'"code":"bad_request"' in said
 
 
@@ -357,6 +399,20 @@ def test_a_worker_that_stops_accepts_the_clients_that_wait() -> None:
 
     (said,) = talk(client, prepare=connect_and_stop)
     assert status_of(said) == 202
+
+
+def test_a_worker_without_connections_looks_at_the_files_of_its_certificate() -> None:
+    looks: list[str] = []
+
+    def tls() -> Any:
+        looks.append("a look")
+
+    async def tick() -> bool:
+        server = HttpServer(None, Worker(), refusal=Any, is_event=Any, headers_s=1, body_s=1, tls=tls)  # type: ignore[arg-type]
+        return await server.on_tick(1)
+
+    assert not asyncio.run(tick())
+    assert looks == ["a look"]
 
 
 def test_a_first_byte_may_come_later_than_a_head_may_take() -> None:
@@ -515,7 +571,10 @@ def test_a_client_that_reads_slowly_gets_the_whole_answer() -> None:
     assert size > 5_000_000
 
 
-def test_a_client_that_does_not_read_gets_an_answer_that_looks_cut() -> None:
+@pytest.mark.parametrize("requests", [1, 2])
+def test_a_client_that_does_not_read_gets_an_answer_that_looks_cut(
+    requests: int, caplog: pytest.LogCaptureFixture
+) -> None:
     ended = threading.Event()
 
     def pieces() -> Iterable[bytes]:
@@ -527,14 +586,16 @@ def test_a_client_that_does_not_read_gets_an_answer_that_looks_cut() -> None:
 
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
         writer.transport.pause_reading()  # type: ignore[attr-defined]
-        writer.write(get("/"))
+        writer.write(get("/") * requests)
         assert await asyncio.to_thread(ended.wait, 20)
         writer.transport.resume_reading()  # type: ignore[attr-defined]
         return await reader.read()
 
-    (said,) = talk(client, body_s=0.1, application=app_that_answers("200 OK", [], pieces()))
+    with capture_logs() as logs:
+        (said,) = talk(client, body_s=0.1, application=app_that_answers("200 OK", [], pieces()))
     assert b"transfer-encoding: chunked" in said
     assert not said.endswith(b"0\r\n\r\n")
+    assert (caplog.text, logs) == ("", [])
 
 
 def test_an_answer_that_fails_halfway_looks_cut() -> None:
@@ -652,7 +713,7 @@ def test_an_event_on_a_new_connection_is_refused_if_too_many_requests_wait(monke
     said = said_at_once(POST, website)
     assert status_of(said) == 503
     assert b'"code":"overloaded"' in said
-    assert b"\r\nRetry-After: 1\r\n" in said
+    assert b"\r\nretry-after: 1\r\n" in said
     assert refusals(website) == {"overloaded": 1}
 
 

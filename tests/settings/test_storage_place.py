@@ -1,4 +1,3 @@
-import re
 from pathlib import Path
 
 import pytest
@@ -77,7 +76,7 @@ def test_spark_reads_paths_and_urls_of_other_file_systems_unchanged() -> None:
     for place in ("/srv/lag", "lag", "hdfs://name:8020/lag", "abfs://box@account/lag", "file:///srv/lag"):
         assert (read_spark_place(place), hadoop_url(place)) == (place, place)
     for nothing in (" ", "a\0b"):
-        with pytest.raises(ValueError, match=re.escape(nothing)):
+        with pytest.raises(ValueError):  # noqa: PT011 (its message is not for users)
             read_spark_place(nothing)
 
 

@@ -73,8 +73,8 @@ def make_verdict(
         partition=0,
         status_text=status,
         current_lag=lag,
-        start=OffsetSample(100, end - int(span_s * 1000), 0),
-        end=OffsetSample(200, end, lag),
+        start=OffsetSample(100, end - int(span_s * 1000), lag=0),
+        end=OffsetSample(200, end, lag=lag),
         complete=1.0,
     )
     return LagEvent(

@@ -129,7 +129,7 @@ def test_values_that_only_kafka_has_are_on_the_metrics_page(sink: IntakeSink, lo
 def test_an_abandoned_group_has_only_what_an_autoscaler_needs_and_is_counted(
     sink: IntakeSink, log: MemoryEventLog
 ) -> None:
-    one = PartitionLag("t", 0, "ABANDONED", 7)
+    one = PartitionLag(topic="t", partition=0, status_text="ABANDONED", current_lag=7)
     event = WELL._replace(partitions=(one,), max_lag=one, total_lag=7, partition_count=1)
     sink.send(outcome(event, groups=(msgspec.structs.replace(HEALTH, abandoned=True),)), no_age)
     assert [line.partition("{")[0] for line in scraped(log) if 'consumer="g"' in line] == [

@@ -29,7 +29,7 @@ SECOND = "karrot_consumer_second_opinion"
 GROUP = GroupKey("stack", "skewed-consumer-group")
 """The group of the recorded REST answer: WARN, with lags of 268, 139 and 129 on the partitions of skewed-topic."""
 
-PAST_RECORDS = OffsetSample(508_100, 1_746_950_399_000, 0)
+PAST_RECORDS = OffsetSample(508_100, 1_746_950_399_000, lag=0)
 
 
 @pytest.fixture

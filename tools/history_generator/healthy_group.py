@@ -97,7 +97,15 @@ class HealthyGroup:
     def _partition(self, number: int, lag: int) -> PartitionLag:
         window, owner = self._windows[number], self._owners[number]
         return PartitionLag(
-            self._topic.name, number, _OK, lag, window[0], window[-1], owner.owner, owner.client_id, 1.0
+            topic=self._topic.name,
+            partition=number,
+            owner=owner.owner,
+            client_id=owner.client_id,
+            status_text=_OK,
+            start=window[0],
+            end=window[-1],
+            current_lag=lag,
+            complete=1.0,
         )
 
     def _tracked(self) -> Iterator[TrackedPartition]:
@@ -120,7 +128,9 @@ class HealthyGroup:
             if isinstance(record, SimulatedCommit):
                 number, offset = record.partition, record.offset
                 lag = max(0, ends[number] - offset)
-                self._windows[number].append(OffsetSample(offset, now_ms, lag, now_ms // 1000 * 1000))
+                self._windows[number].append(
+                    OffsetSample(offset, now_ms, observed_at_ms=now_ms // 1000 * 1000, lag=lag)
+                )
                 self._behind[number] = self._behind[number] + 1 if lag else 0
             elif isinstance(record, SimulatedOwner):
                 self._owners[record.partition] = record

@@ -15,6 +15,7 @@ import msgspec
 from karrot.event import Kind, LagEvent, Status
 from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.group_state import summarize
 from karrot.reporters.archive.local_folder import Folder
 from karrot.reporters.archive.reporter import Segment
 from tools.history_generator.event_stream import MINUTE_MS, events
@@ -99,7 +100,7 @@ class _Archive:
 
     def add(self, event: LagEvent, body: bytes) -> None:
         at_ms = event.observed_at_ms
-        stored = StoredEvent(self._log_id, next(self._seqs), at_ms, at_ms, body, event)
+        stored = StoredEvent(self._log_id, next(self._seqs), at_ms, summarize(event, at_ms), body, event)
         line = encode(stored)
         if self._segment is None or not self._segment.add(stored, line):
             self._keep()

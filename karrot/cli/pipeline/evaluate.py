@@ -16,51 +16,30 @@ from click.core import ParameterSource
 
 from karrot.cli.errors import Refused, end_on_signals, valid
 from karrot.cli.options import follow_option, pattern_option, read_span
-from karrot.cli.pipeline.job_errors import errors_as_sentences
-from karrot.cli.pipeline.spark_options import (
-    KAFKA,
-    checkpoint_in,
-    checkpoint_option,
-    kafka_of,
-    kafka_options,
-    metrics_port_option,
-    record_file_options,
-    record_source_option,
-    served,
-    spark_options,
-    started,
-    wait_option,
-)
+from karrot.cli.pipeline import spark_options as shared
+from karrot.cli.pipeline.job_errors import JobCommand
 from karrot.cli.table import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from karrot.pipeline.evaluate.bucket_state import EvaluateRules
-    from karrot.pipeline.evaluate.evaluate_metrics import BatchHealth, EvaluateMetrics
+    from karrot.pipeline.evaluate.evaluate_metrics import EvaluateMetrics
     from karrot.pipeline.evaluate.job import EvaluatedBatch
     from karrot.pipeline.evaluate.verdict_delivery import Deliver
     from karrot.pipeline.offsets.log_ends import PollSummary
-    from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 
 _TABLES = "tables"
 _THRESHOLDS = {"OK": 1, "WARN": 2, "ERR": 3}
 _span = read_span(366 * 86_400)
 
 
-def _read_rules(_context: click.Context, _option: click.Parameter, text: str | None) -> "RuleSet":
-    from karrot.pipeline.window_arrays.rule_set_parser import read_rule_sets
-
-    [rules] = valid(partial(read_rule_sets, [text] if text else []))
-    return rules
-
-
-@click.command(short_help="Judge every consumer group by Burrow's rules, from __consumer_offsets.")
-@record_source_option
+@click.command(cls=JobCommand, short_help="Judge every consumer group by Burrow's rules, from __consumer_offsets.")
+@shared.record_source_option
 @click.option("--cluster", required=True, metavar="NAME", help="Name of the cluster in the verdicts.")
-@spark_options
-@kafka_options
-@record_file_options
+@shared.spark_options
+@shared.kafka_options
+@shared.record_file_options
 @click.option(
     "--to",
     "target",
@@ -75,7 +54,7 @@ def _read_rules(_context: click.Context, _option: click.Parameter, text: str | N
 @click.option(
     "--rules",
     metavar="RULE=VALUE,...",
-    callback=_read_rules,
+    callback=lambda *given: shared.read_rules(*given)[0],
     help="Burrow's rules: intervals, allowed_lag, min_distance, minimum_complete.  [default: Burrow's defaults]",
 )
 @click.option(
@@ -101,10 +80,10 @@ def _read_rules(_context: click.Context, _option: click.Parameter, text: str | N
 @click.option("--burrow-notifier", metavar="NAME", help="With --burrow-toml: the notifier, if there are several.")
 @click.option("--send-interval", callback=_span, help="Send a group at most this often.  [default: each time]")
 @click.option("--expire-group", default="7d", callback=_span, help="Forget a group this long after its last commit.")
-@checkpoint_option(help="Folder of the rings and incidents.  [default: a folder in the tables]")
-@wait_option
-@metrics_port_option
-def evaluate(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
+@shared.checkpoint_option(help="Folder of the rings and incidents.  [default: a folder in the tables]")
+@shared.wait_option
+@shared.metrics_port_option
+def evaluate(**asked: Any) -> None:
     """Judge every consumer group by Burrow's rules, and send the verdicts as Burrow does.
 
     The command reads the records of __consumer_offsets and the log end offsets. It needs no Burrow and no ZooKeeper. It
@@ -116,32 +95,28 @@ def evaluate(directory: str, master: str | None, conf: dict[str, str], **asked: 
     """
     asked |= _of_burrow(asked)
     rules, receivers = _rules(asked), valid(partial(_receivers, asked))
-    reached = kafka_of(asked, "karrot-evaluate") if asked["source"] == KAFKA else None
+    reached = shared.kafka_of(asked, "karrot-evaluate") if asked["source"] == shared.KAFKA else None
     if reached is None and (asked["directory_in"] is None or asked["ends_input"] is None):
         raise Refused("--source parquet needs --input and --ends-input")
-    with started("evaluate", master, conf) as spark, errors_as_sentences(asked), ExitStack() as ending:
+    with shared.started("evaluate", asked) as (spark, unleased), ExitStack() as ending:
         from karrot.clock import SystemClock
         from karrot.pipeline.evaluate import job
-        from karrot.pipeline.evaluate.evaluate_metrics import BatchHealth, EvaluateMetrics
-        from karrot.pipeline.evaluate.job import ToTables
+        from karrot.pipeline.evaluate.evaluate_metrics import EvaluateMetrics
+        from karrot.pipeline.evaluate.job import to_tables
         from karrot.pipeline.evaluate.recent_log_ends import LogEndsFromKafka, LogEndsFromParquet, LogEndSource
-        from karrot.pipeline.evaluate.verdict_delivery import ToEach
+        from karrot.pipeline.evaluate.verdict_delivery import to_each
         from karrot.pipeline.store.lease import EVENTS, evaluate_lease, writing
-        from karrot.pipeline.store.table_files import Tables
         from karrot.pipeline.stream.query_runner import checkpoint_reader, run_queries
         from karrot.pipeline.stream.record_sources import RecordsFromKafka, RecordsFromParquet, RecordSource
 
-        clock, stop, tables, cluster = SystemClock(), threading.Event(), Tables.at(spark, directory), asked["cluster"]
+        clock, stop, cluster = SystemClock(), threading.Event(), asked["cluster"]
         if asked["follow"]:
             end_on_signals(stop)
-        command = f"karrot pipeline evaluate --cluster {cluster}"
+        command, tables = f"karrot pipeline evaluate --cluster {cluster}", unleased
         for name in (evaluate_lease(cluster), *([EVENTS] if _TABLES in receivers else [])):
-            lease = writing(spark, tables, name, command, wait=asked["wait"], stop=stop)
-            tables = ending.enter_context(lease)
-        checkpoint = checkpoint_in(spark, asked, tables.checkpoint(f"evaluate-{quote(cluster, safe='')}"))
-        started_s, interval_s = clock.wall_ms() / 1000, asked["every"].total_seconds()
-        metrics = EvaluateMetrics(cluster=cluster, started_s=started_s, interval_s=interval_s)
-        health = BatchHealth(clock, asked["every"])
+            tables = ending.enter_context(writing(spark, tables, name, command, wait=asked["wait"], stop=stop))
+        checkpoint = shared.checkpoint_in(spark, asked, tables.checkpoint(f"evaluate-{quote(cluster, safe='')}"))
+        metrics = EvaluateMetrics(cluster, clock, asked["every"])
 
         source: RecordSource
         log_ends: LogEndSource
@@ -153,11 +128,11 @@ def evaluate(directory: str, master: str | None, conf: dict[str, str], **asked: 
             log_ends = LogEndsFromKafka(reached.kafka, asked["ends_every"], partial(_not_read, metrics), clock)
             ending.enter_context(log_ends.polling())
             now_ms = partial(job.batch_time_ms, checkpoint_reader(spark, checkpoint))
-        deliver = ToEach([ToTables(spark, tables, clock) if each is None else each for each in receivers.values()])
-        seen = partial(_seen, metrics, health, checkpoint)
+        deliver = partial(to_each, [each or to_tables(spark, tables, clock) for each in receivers.values()])
+        seen = partial(_seen, metrics, checkpoint)
         asks = (source, log_ends, cluster, tables, checkpoint, rules, deliver, now_ms)
         evaluation = job.Evaluate(spark, *asks, seen=seen)
-        with served(asked["metrics_port"], metrics, health):
+        with shared.served(asked["metrics_port"], metrics, metrics.trouble):
             query = valid(partial(evaluation.start, asked["every"] if asked["follow"] else None))
             run_queries([query], stop=stop, follow=asked["follow"])
 
@@ -167,10 +142,9 @@ def _not_read(metrics: "EvaluateMetrics", summary: "PollSummary") -> None:
     click.echo(summary, err=True)
 
 
-def _seen(metrics: "EvaluateMetrics", health: "BatchHealth", checkpoint: str, batch: "EvaluatedBatch") -> None:
+def _seen(metrics: "EvaluateMetrics", checkpoint: str, batch: "EvaluatedBatch") -> None:
     """Count a batch, and print why receivers refused verdicts. A group can have any name, so its name is escaped."""
     metrics.took(batch)
-    health.batch_ended()
     for receiver in sorted({each.receiver for each in batch.delivery.refused}):
         refused = [each for each in batch.delivery.refused if each.receiver == receiver]
         codes = ", ".join(f"{code} {count}" for code, count in sorted(Counter(each.code for each in refused).items()))
@@ -234,7 +208,7 @@ def _rules(asked: Mapping[str, Any]) -> "EvaluateRules":
 
 def _receivers(asked: Mapping[str, Any]) -> "dict[str, Deliver | None]":
     """Read --to: each receiver by its name, and ``None`` for the tables. Raises Refused or ValueError."""
-    from karrot.pipeline.evaluate.verdict_delivery import ToKarrot, to_stream
+    from karrot.pipeline.evaluate.verdict_delivery import to_karrot, to_stream
 
     found: dict[str, Deliver | None] = {}
     for part in asked["target"].split(","):
@@ -246,7 +220,7 @@ def _receivers(asked: Mapping[str, Any]) -> "dict[str, Deliver | None]":
                 found[name] = to_stream(sys.stdout)
             case "karrot", True:
                 token = os.environ.get("KARROT_BURROW_TOKEN")
-                found[name] = ToKarrot.at(place, token, lists_all=asked["partitions"] == "all")
+                found[name] = to_karrot(place, token, lists_all=asked["partitions"] == "all")
             case "kafka", True:
                 found[name] = _topic(place, asked)
             case "tables", False:
@@ -260,7 +234,7 @@ def _receivers(asked: Mapping[str, Any]) -> "dict[str, Deliver | None]":
 def _topic(topic: str, asked: Mapping[str, Any]) -> "Deliver":
     """The receiver for a topic, which connects later. Raises Refused or ValueError."""
     from karrot.kafka import client_properties
-    from karrot.pipeline.evaluate.verdict_delivery import ToTopic
+    from karrot.pipeline.evaluate.verdict_delivery import to_topic
     from karrot.reporters.kafka.reporter import TopicWriter
     from karrot.settings import types
     from karrot.settings.options import Kafka
@@ -276,4 +250,4 @@ def _topic(topic: str, asked: Mapping[str, Any]) -> "Deliver":
 
         return KafkaTopic(options)
 
-    return ToTopic(open_topic)
+    return to_topic(open_topic)

@@ -1,13 +1,13 @@
 """Turns the errors of a Spark job into a message of one line."""
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from types import MappingProxyType
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
+import click
+
 from karrot.cli.errors import NotDone, Refused
-from karrot.cli.pipeline.spark_options import KAFKA
 from karrot.settings.types import s3_url
 
 _NAMED: Final = re.compile(r"^(?:: |Caused by: )?([A-Za-z_][\w.$]*(?:Error|Exception)): (.*\S)", re.MULTILINE)
@@ -40,22 +40,29 @@ _SAYS_WHERE: Final = re.compile(r"\[[A-Z_.]+\] ")
 _BEYOND: Final = re.compile(r"\s*(?:JVM stacktrace|=== Streaming Query ===)")
 
 
-@contextmanager
-def errors_as_sentences(asked: Mapping[str, Any] = MappingProxyType({})) -> Iterator[None]:
-    """End the command with a message if a job cannot read its input, must not write its tables, or fails.
+class JobCommand(click.Command):
+    """A command that ends with a message if its job cannot read its input, must not write its tables, or fails."""
 
-    ``asked`` has the options of the source, if the command has a source.
-    """
-    try:
-        yield
-    except Exception as error:
-        if (ending := in_a_sentence(error, asked)) is None:
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
-        raise ending from error
+        except Exception as error:
+            if (ending := in_a_sentence(error, ctx.params)) is None:
+                raise
+            raise ending from error
 
 
 def in_a_sentence(error: Exception, asked: Mapping[str, Any]) -> Refused | None:
-    """The error with a message of one line and an exit code. ``None`` for an error that nobody expects."""
+    """The error with a message of one line and an exit code. ``None`` for an error that nobody expects.
+
+    ``asked`` has the options of the command. The message has no value of its Kafka properties.
+    """
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, OSError):
+        return (Refused if isinstance(error, FileNotFoundError) else NotDone)(str(error))
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -67,18 +74,17 @@ def in_a_sentence(error: Exception, asked: Mapping[str, Any]) -> Refused | None:
     from karrot.watch.cluster_interface import ClusterError
 
     match error:
-        case FileNotFoundError() | ConnectorMissing() | NoRecords() | PropertiesError():
+        case ConnectorMissing() | NoRecords() | PropertiesError():
             return Refused(str(error))
-        case ClusterError():
-            return NotDone(f"Kafka: {error}")
-        case LeaseHeld() | LeaseLost() | NewerTables() | OSError():
-            return NotDone(str(error))
+        case ClusterError() | LeaseHeld() | LeaseLost() | NewerTables():
+            return NotDone(f"Kafka: {error}" if isinstance(error, ClusterError) else str(error))
         case PySparkException() | Py4JJavaError():
-            is_kafka = asked.get("source") == KAFKA
-            properties = KafkaConnection.of((), asked["command_config"]).properties if is_kafka else {}
-            return NotDone(without_values(why_it_failed(str(error)), properties))
+            properties: Mapping[str, str] = {}
+            with suppress(PropertiesError):  # without Kafka, the job did not read the file
+                properties = KafkaConnection.of((), asked.get("command_config")).properties
+            return NotDone(without_values(why_it_failed(str(error) or type(error).__name__), properties))
         case _:
-            return error if isinstance(error, Refused) else None
+            return None
 
 
 def why_it_failed(said: str) -> str:

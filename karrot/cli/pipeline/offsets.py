@@ -12,21 +12,8 @@ import click
 
 from karrot.cli.errors import NotDone, Refused, end_on_signals
 from karrot.cli.options import follow_option, name_option, read_span
-from karrot.cli.pipeline.job_errors import errors_as_sentences
-from karrot.cli.pipeline.spark_options import (
-    KAFKA,
-    Reached,
-    checkpoint_in,
-    checkpoint_option,
-    kafka_of,
-    kafka_options,
-    record_file_options,
-    record_source_option,
-    spark_options,
-    started,
-    trigger_option,
-    wait_option,
-)
+from karrot.cli.pipeline import spark_options as shared
+from karrot.cli.pipeline.job_errors import JobCommand
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,22 +23,22 @@ if TYPE_CHECKING:
     from karrot.pipeline.store.table_files import Tables
 
 
-@click.command(short_help="Write the records of __consumer_offsets to the tables.")
-@record_source_option
+@click.command(cls=JobCommand, short_help="Write the records of __consumer_offsets to the tables.")
+@shared.record_source_option
 @name_option("--cluster", required=True, help="Name of the cluster in the tables.")
-@spark_options
-@kafka_options
+@shared.spark_options
+@shared.kafka_options
 @click.option(
     "--json-topic", metavar="TOPIC", help="Also publish each commit to this topic, as JSON. The topic must exist."
 )
 @click.option("--ends-every", default="30s", callback=read_span(86_400), help="How often to sample log end offsets.")
-@record_file_options
+@shared.record_file_options
 @follow_option("Continue with new records until Ctrl-C.", default=False)
-@trigger_option(default="10 seconds", help="With --follow: how often to read new records.")
-@checkpoint_option(help="Folder that records what was read.  [default: a folder in the tables]")
-@wait_option
+@shared.trigger_option(default="10 seconds", help="With --follow: how often to read new records.")
+@shared.checkpoint_option(help="Folder that records what was read.  [default: a folder in the tables]")
+@shared.wait_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
-def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
+def offsets(**asked: Any) -> None:
     """Write the records of __consumer_offsets to the tables "commits", "members", "ends" and "quarantine".
 
     With --source kafka, the command needs Spark's Kafka connector, which PySpark does not contain. Add the connector
@@ -67,7 +54,7 @@ def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: A
     cluster, follow = asked["cluster"], asked["follow"]
     every = asked["trigger"] if follow else None
     tell = click.echo if follow and not asked["as_json"] else lambda _told: None
-    reached = kafka_of(asked, "karrot-offsets") if asked["source"] == KAFKA else None
+    reached = shared.kafka_of(asked, "karrot-offsets") if asked["source"] == shared.KAFKA else None
     if reached is None:
         if asked["directory_in"] is None:
             raise Refused("--source parquet needs --input")
@@ -78,20 +65,19 @@ def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: A
             if asked[name] is not None:
                 raise Refused(f"{option} needs --source parquet")
         require_answer(reached)
-    with started("offsets", master, conf) as spark, errors_as_sentences(asked):
+    with shared.started("offsets", asked) as (spark, tables):
         from karrot.pipeline.offsets.job import LandOffsets
         from karrot.pipeline.offsets.log_ends import LandEnds
         from karrot.pipeline.store.lease import offsets_lease, writing
-        from karrot.pipeline.store.table_files import Tables
         from karrot.pipeline.stream.query_runner import run_queries
         from karrot.pipeline.stream.record_sources import RecordsFromParquet
 
-        stop, tables = threading.Event(), Tables.at(spark, directory)
+        stop = threading.Event()
         if follow:
             end_on_signals(stop)
         command = f"karrot pipeline offsets --cluster {cluster}"
         with writing(spark, tables, offsets_lease(cluster), command, wait=asked["wait"], stop=stop) as leased:
-            checkpoint = checkpoint_in(spark, asked, leased.checkpoint(f"offsets-{quote(cluster, safe='')}"))
+            checkpoint = shared.checkpoint_in(spark, asked, leased.checkpoint(f"offsets-{quote(cluster, safe='')}"))
             if reached is not None:
                 work = OffsetsFromKafka(cluster, reached, asked["ends_every"], asked["json_topic"], tell)
                 poll = work.poll(spark, leased)
@@ -112,7 +98,7 @@ def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: A
     click.echo(json.dumps(total.as_dict()) if asked["as_json"] else str(total))
 
 
-def require_answer(reached: Reached) -> None:
+def require_answer(reached: shared.Reached) -> None:
     """Ask Kafka, and wait 10 s for an answer. Raises NotDone. Without this check, Spark would try for minutes."""
     from karrot.watch.cluster_interface import ClusterError
 
@@ -129,7 +115,7 @@ class OffsetsFromKafka:
     """Reads records from Kafka, and samples log end offsets. ``karrot pipeline run`` does the same in each turn."""
 
     cluster: str
-    reached: Reached
+    reached: shared.Reached
     ends_every: timedelta
     json_topic: str | None
     tell: Callable[[object], object] = lambda _told: None

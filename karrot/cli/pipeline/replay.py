@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from karrot.cli.errors import NotDone, Refused, valid
-from karrot.cli.pipeline.spark_options import read_spark_place, spark_options, started
+from karrot.cli.options import reads
+from karrot.cli.pipeline.job_errors import JobCommand
+from karrot.cli.pipeline.spark_options import read_rules, read_spark_place, spark_options, started
 from karrot.cli.table import UNKNOWN, Column, PrintedTable, json_line, print_lines, safe, terminal_width
 from karrot.text import count, counted, duration, iso_ms, to_minute
 
@@ -18,16 +19,18 @@ if TYPE_CHECKING:
     from karrot.pipeline.replay.job import Replayed
 
 
-_DAY = 86_400
-_TIMES = {"first": "since", "last": "until"}
-_SPANS = {
-    "every": ("--every", 1, _DAY),
-    "expire_group": ("--expire-group", 60, 3650 * _DAY),
-    "stood_still": ("--stale-for", 1, _DAY),
-    "flap": ("--flap", 0, 7 * _DAY),
-}
-
+_DAY_S = 86_400
 _MOST_GROUPS = 20
+
+
+def _read_moment(_context: click.Context, _option: click.Parameter, text: str | None) -> datetime | None:
+    from karrot.history.moments import moment
+
+    return valid(lambda: moment(text, datetime.now(UTC))) if text else None
+
+
+def _span(least_s: int, most_s: int) -> Any:
+    return reads(lambda types: types.duration(least_s, most_s))
 
 
 def _delay(seconds: float | None) -> str:
@@ -64,37 +67,54 @@ _GROUPS = (
 )
 
 
-@click.command(short_help="Judge the recorded commits by several sets of Burrow's rules.")
+@click.command(cls=JobCommand, short_help="Judge the recorded commits by several sets of Burrow's rules.")
 @spark_options
 @click.option(
     "--rules",
-    "texts",
+    "rule_sets",
     multiple=True,
+    callback=read_rules,
     metavar="[NAME:]RULE=VALUE,...",
     help="A set of rules: intervals, allowed_lag (messages), min_distance (60s, 5m), minimum_complete (0 to 1). "
     "Repeatable: the other sets are compared with the first.  [default: Burrow's defaults]",
 )
 @click.option(
     "--from",
-    "since",
+    "first",
+    callback=_read_moment,
     help="Start: a time in ISO 8601 (UTC), or an age such as 90m, 24h or 7d.  [default: the first sample of log ends]",
 )
-@click.option("--to", "until", help="End, in the same form as --from.  [default: the last sample of log ends]")
+@click.option(
+    "--to",
+    "last",
+    callback=_read_moment,
+    help="End, in the same form as --from.  [default: the last sample of log ends]",
+)
 @click.option("--cluster", "clusters", multiple=True, help="Replay only this cluster. Repeatable.")
 @click.option("--group", "groups", multiple=True, help="Replay only this group. Repeatable.")
-@click.option("--every", default="60s", help="How often to judge. Use the interval of Burrow's notifier.")
 @click.option(
-    "--expire-group", default="7d", help="Burrow's expire-group: forget a group after this time without commits."
+    "--every",
+    default="60s",
+    callback=_span(1, _DAY_S),
+    help="How often to judge. Use the interval of Burrow's notifier.",
+)
+@click.option(
+    "--expire-group",
+    default="7d",
+    callback=_span(60, 3650 * _DAY_S),
+    help="Burrow's expire-group: forget a group after this time without commits.",
 )
 @click.option(
     "--stale-for",
     "stood_still",
     default="2m",
+    callback=_span(1, _DAY_S),
     help="A partition stood still if its committed offset did not move for this time while it had lag.",
 )
 @click.option(
     "--flap",
     default="30m",
+    callback=_span(0, 7 * _DAY_S),
     help="An incident is a flap if it starts within this time after the end of the group's previous incident.",
 )
 @click.option(
@@ -104,7 +124,7 @@ _GROUPS = (
     help='Write two tables, "statuses" and "standstills", to this directory or URL.',
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables and sentences.")
-def replay(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
+def replay(**asked: Any) -> None:
     """Judge the commits and log ends in the tables by several sets of Burrow's rules, and compare the results.
 
     For each set, the command prints four values: the incidents, the flaps (see --flap), the minutes in which groups
@@ -112,51 +132,35 @@ def replay(directory: str, master: str | None, conf: dict[str, str], **asked: An
 
     The exit code is 1 if there is nothing to replay, and 2 for wrong options or if Spark cannot run here.
     """
-    given = valid(partial(_read, asked))
-    since, until = given["first"], given["last"]
-    if since and until and since >= until:
-        raise Refused(f"--from {to_minute(since)} is not before --to {to_minute(until)}")
-    with started("replay", master, conf) as spark:
+    first, last = asked["first"], asked["last"]
+    if first and last and first >= last:
+        raise Refused(f"--from {to_minute(first)} is not before --to {to_minute(last)}")
+    with started("replay", asked) as (spark, tables):
         from karrot.pipeline.replay import job
-        from karrot.pipeline.store.table_files import Tables
 
-        request = job.ReplayRequest(**given, clusters=asked["clusters"], groups=asked["groups"])
+        request = job.ReplayRequest(**{name: asked[name] for name in job.ReplayRequest.__slots__})
         try:
-            done = job.replay(spark, Tables.at(spark, directory), request, asked["output"])
+            done = job.replay(spark, tables, request, asked["output"])
         except job.NothingToReplayError as error:
             raise NotDone(str(error)) from error
     print_lines([json_line(replayed_json(done))] if asked["as_json"] else replayed_lines(done))
-
-
-def _read(asked: dict[str, Any]) -> dict[str, Any]:
-    """Read the rules and times from the options. Raises `ValueError` with a message for the user."""
-    from karrot.history.moments import moment
-    from karrot.pipeline.window_arrays.rule_set_parser import read_rule_sets
-    from karrot.settings.types import checked, duration
-
-    now = datetime.now(UTC)
-    times = {name: asked[option] and moment(asked[option], now) for name, option in _TIMES.items()}
-    spans = {name: checked(duration(*bounds), option, asked[name]) for name, (option, *bounds) in _SPANS.items()}
-    return {"rule_sets": read_rule_sets(asked["texts"]), **times, **spans}
 
 
 def replayed_lines(done: "Replayed") -> Iterator[str]:
     """The lines of the answer: the replayed time, the rule sets, the groups that differ most, and a summary."""
     from karrot.pipeline.replay.incident_comparison import sentences
 
-    outcomes = done.comparison.outcomes
     first, last = (to_minute(datetime.fromtimestamp(epoch_s, UTC)) for epoch_s in (done.span.first, done.span.last))
     yield f"{counted(done.groups, 'group')} from {first} to {last} UTC, judged every {duration(done.span.every)}"
     yield ""
-    yield from PrintedTable(_RULE_SETS, [_rule_set_fields(one) for one in outcomes]).lines(terminal_width())
+    yield from PrintedTable(_RULE_SETS, [_rule_set_fields(one) for one in done.outcomes]).lines(terminal_width())
     yield ""
     yield from _groups_table(done)
-    yield from map(safe, sentences(done.comparison))
+    yield from map(safe, sentences(done.outcomes))
 
 
 def _groups_table(done: "Replayed") -> Iterator[str]:
-    outcomes = done.comparison.outcomes
-    groups = _groups(done)
+    outcomes, groups = done.outcomes, _groups(done)
     if not groups:
         return
     sets = [Column(safe(one.rules.name).upper(), f"set {at}", str, is_number=True) for at, one in enumerate(outcomes)]
@@ -164,7 +168,7 @@ def _groups_table(done: "Replayed") -> Iterator[str]:
         {
             "cluster": group.cluster,
             "group": group.consumer,
-            "standstills": sum(each.group == group for each in done.comparison.standstills),
+            "standstills": sum(each.group == group for each in done.standstills),
         }
         | {
             column.field: _in_short([each for each in one.incidents if each.group == group])
@@ -180,11 +184,11 @@ def _groups_table(done: "Replayed") -> Iterator[str]:
 
 def _groups(done: "Replayed") -> "Sequence[GroupKey]":
     minutes: dict[GroupKey, list[float]] = {}
-    outcomes = done.comparison.outcomes
+    outcomes = done.outcomes
     for number, one in enumerate(outcomes):
         for each in one.incidents:
             minutes.setdefault(each.group, [0.0] * len(outcomes))[number] += each.to_ms - each.from_ms
-    for stood in done.comparison.standstills:
+    for stood in done.standstills:
         minutes.setdefault(stood.group, [0.0] * len(outcomes))
     return sorted(minutes, key=lambda group: (min(minutes[group]) - max(minutes[group]), -max(minutes[group]), group))
 
@@ -198,20 +202,19 @@ def replayed_json(done: "Replayed") -> dict[str, Any]:
     """The complete answer: the incidents of each rule set, the standstills with their delays, and the summary."""
     from karrot.pipeline.replay.incident_comparison import sentences
 
-    comparison = done.comparison
     return {
         "from": iso_ms(done.span.first * 1000),
         "to": iso_ms(done.span.last * 1000),
         "every_seconds": done.span.every,
         "groups": done.groups,
-        "standstills": [_stretch(each) for each in comparison.standstills],
+        "standstills": [_stretch(each) for each in done.standstills],
         "rule_sets": [
             _rule_set_fields(one)
             | {"incidents": list(map(_incident, one.incidents))}
-            | {"not_ok": [_stretch(run) | {"status": run.status} for run in runs]}
-            for one, runs in zip(comparison.outcomes, done.runs, strict=True)
+            | {"not_ok": [_stretch(run) | {"status": run.status} for run in one.runs]}
+            for one in done.outcomes
         ],
-        "said": list(sentences(comparison)),
+        "said": list(sentences(done.outcomes)),
     }
 
 

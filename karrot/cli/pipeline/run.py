@@ -13,19 +13,9 @@ import click
 
 from karrot.cli.errors import NotDone, Refused, end_on_signals
 from karrot.cli.options import follow_option, name_option, read_span
-from karrot.cli.pipeline.job_errors import errors_as_sentences, in_a_sentence
+from karrot.cli.pipeline import spark_options as shared
+from karrot.cli.pipeline.job_errors import JobCommand, in_a_sentence
 from karrot.cli.pipeline.offsets import OffsetsFromKafka
-from karrot.cli.pipeline.spark_options import (
-    KAFKA,
-    checkpoint_option,
-    event_source_of,
-    event_source_options,
-    kafka_of,
-    metrics_port_option,
-    served,
-    spark_options,
-    started,
-)
 from karrot.cli.pipeline.table_steps import derive_options, keep_option, rules_of
 
 if TYPE_CHECKING:
@@ -50,9 +40,9 @@ def _time_of_day(_context: click.Context, option: click.Parameter, text: str) ->
     raise click.BadParameter(f"{text!r} is not a time: write HH:MM or never", param=option)
 
 
-@click.command(short_help="Run ingest, derive and compact in turns, in one process.")
-@event_source_options
-@spark_options
+@click.command(cls=JobCommand, short_help="Run ingest, derive and compact in turns, in one process.")
+@shared.event_source_options
+@shared.spark_options
 @click.option("--every", default="15m", callback=read_span(86_400), help="Time between the starts of two turns.")
 @follow_option(
     "Run turns until Ctrl-C, or run one turn and end. With --once, the exit code is 1 if a step failed.", default=True
@@ -79,15 +69,15 @@ def _time_of_day(_context: click.Context, option: click.Parameter, text: str) ->
     callback=read_span(86_400),
     help="With --offsets: how often to sample log end offsets.",
 )
-@checkpoint_option(help="Folder that records which events were read.  [default: a folder in the tables]")
-@metrics_port_option
+@shared.checkpoint_option(help="Folder that records which events were read.  [default: a folder in the tables]")
+@shared.metrics_port_option
 @click.option(
     "--turn-limit",
     default="6h",
     callback=read_span(30 * 86_400),
     help="With --metrics-port: /healthz fails if a turn takes longer than this.",
 )
-def run(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
+def run(**asked: Any) -> None:
     """Keep the tables up to date until Ctrl-C or SIGTERM.
 
     Each turn runs ingest and then derive. The first turn after --compact-at also runs compact. With --offsets, a turn
@@ -104,23 +94,21 @@ def run(directory: str, master: str | None, conf: dict[str, str], **asked: Any) 
     from karrot.clock import SystemClock
     from karrot.pipeline.run.turns import LAST_SUCCESS, RunMetrics, TurnHealth
 
-    open_source, offsets = event_source_of(asked), _offsets_of(asked)
+    open_source, offsets = shared.event_source_of(asked), _offsets_of(asked)
     logs.configure("INFO", sys.stderr)
     clock, stop = SystemClock(), threading.Event()
     metrics = RunMetrics(started_s=clock.wall_ms() / 1000, interval_s=asked["every"].total_seconds())
     health = TurnHealth(clock, asked["turn_limit"])
-    with served(asked["metrics_port"], metrics, health), started("run", master, conf) as spark:
+    with shared.served(asked["metrics_port"], metrics, health), shared.started("run", asked) as (spark, tables):
         from karrot.pipeline.run.pipeline_steps import Jobs, ended_in_time, ended_with_spark, is_alive, log_poll, polled
         from karrot.pipeline.run.turns import CannotContinue, TurnLoop
-        from karrot.pipeline.store.table_files import Tables
 
         end_on_signals(stop)
-        jobs = Jobs(spark, Tables.at(spark, directory), clock, metrics)
+        jobs = Jobs(spark, tables, clock, metrics)
         if (before := jobs.last_success()) is not None:
             metrics.set(LAST_SUCCESS, min(before, clock.wall_ms() / 1000))
-        with errors_as_sentences():
-            told = None if offsets is None else replace(offsets, tell=partial(log_poll, metrics))
-            poll = None if told is None else told.poll(spark, jobs.tables)
+        told = None if offsets is None else replace(offsets, tell=partial(log_poll, metrics))
+        poll = None if told is None else told.poll(spark, tables)
         steps = _steps(asked, jobs, open_source, offsets, poll)
         turns = TurnLoop(
             steps, asked["every"], clock, metrics, partial(_explained, spark, asked), stop, jobs.remember_success
@@ -143,7 +131,7 @@ def _offsets_of(asked: Mapping[str, Any]) -> OffsetsFromKafka | None:
         return None
     if asked["bootstrap_servers"] is None:
         raise Refused("--offsets needs --bootstrap-servers")
-    reached = kafka_of(asked, "karrot-offsets")
+    reached = shared.kafka_of(asked, "karrot-offsets")
     return OffsetsFromKafka(asked["cluster"], reached, asked["ends_every"], asked["json_topic"])
 
 
@@ -180,7 +168,7 @@ def _explained(spark: "SparkSession", asked: Mapping[str, Any], step: str, error
     from karrot.pipeline.stream.record_sources import ConnectorMissing, NoRecords
     from karrot.watch.cluster_interface import ClusterError
 
-    ending = in_a_sentence(error, {**asked, "source": KAFKA if asked["cluster"] else asked["source"]})
+    ending = in_a_sentence(error, asked)
     reason = f"{type(error).__name__}: {error}" if ending is None else ending.message
     if ending is None:
         structlog.get_logger(__name__).error("a step failed unexpectedly", code="step_unexpected", exc_info=error)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from karrot.pipeline.ingest.event_sources import EventSource
     from karrot.pipeline.store.table_files import Tables
     from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
+    from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
     from karrot.watch.kafka_admin import KafkaCluster
 
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -40,6 +41,14 @@ def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, 
 
 read_spark_place = reads(lambda types: types.spark_place)
 """Reads a place. An unset shell variable gives an empty name, which is refused: it would mean the root directory."""
+
+
+def read_rules(_context: click.Context, _option: click.Parameter, given: Any) -> "tuple[RuleSet, ...]":
+    """Read one or more sets of Burrow's rules. Without any, there is one, with Burrow's defaults."""
+    from karrot.pipeline.window_arrays.rule_set_parser import read_rule_sets
+
+    return valid(partial(read_rule_sets, [given] if isinstance(given, str) else given or ()))
+
 
 session_options = option_set(
     click.option("--master", help="Spark master, without spark-submit.  [default: local[*]]"),
@@ -85,20 +94,22 @@ def checkpoint_in(spark: "SparkSession", asked: Mapping[str, Any], own: str) -> 
 
 
 @contextmanager
-def started(job: str, master: str | None, conf: Mapping[str, str]) -> Iterator["SparkSession"]:
-    """Start a Spark session for a job, and stop it after the job. Raises Refused if Spark cannot run."""
+def started(job: str, asked: Mapping[str, Any]) -> "Iterator[tuple[SparkSession, Tables]]":
+    """Start Spark for a job, open its tables, and stop Spark after the job. Raises Refused if Spark cannot run."""
     from karrot.pipeline.spark_session import SettingTooLate, SparkUnavailable, session
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # py4j logs the errors that it raises
     before = _on_signals(_leave, _leave)
     try:
-        spark = session(master, conf, name=f"karrot pipeline {job}")
+        spark = session(asked["master"], asked["conf"], name=f"karrot pipeline {job}")
     except (SparkUnavailable, SettingTooLate) as error:
         _on_signals(*before)
         raise Refused(str(error)) from error
     _on_signals(partial(_halt, spark), partial(_halt, spark))
     try:
-        yield spark
+        from karrot.pipeline.store.table_files import Tables
+
+        yield spark, Tables.at(spark, asked["directory"])
     finally:
         _stop_session(spark)
         _on_signals(*before)
@@ -129,15 +140,12 @@ def _leave(number: int, _frame: object) -> None:
     os._exit(128 + number)
 
 
-def tables_in(spark: "SparkSession", directory: str) -> "Tables":
-    """Open the tables. Raises Refused if the directory is missing: a misspelt name must not count as empty tables."""
+def require_tables(spark: "SparkSession", tables: "Tables", asked: Mapping[str, Any]) -> None:
+    """Raise Refused if the directory is missing: a misspelt name must not count as empty tables."""
     from karrot.pipeline.store.filesystem import exists
-    from karrot.pipeline.store.table_files import Tables
 
-    tables = Tables.at(spark, directory)
     if not exists(spark, tables.directory):
-        raise Refused(f"{directory}: no such directory; karrot pipeline ingest makes the tables")
-    return tables
+        raise Refused(f"{asked['directory']}: no such directory; karrot pipeline ingest makes the tables")
 
 
 def _halt(spark: "SparkSession", number: int, _frame: object) -> None:

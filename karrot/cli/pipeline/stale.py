@@ -10,6 +10,7 @@ import click
 
 from karrot.cli.errors import NotDone, Refused, end_on_signals, valid
 from karrot.cli.options import follow_option, read_span
+from karrot.cli.pipeline.job_errors import JobCommand
 from karrot.cli.pipeline.spark_options import checkpoint_in, checkpoint_option, spark_options, started, trigger_option
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _span = read_span(3_660 * 86_400)
 
 
-@click.command(short_help="Send an alert for each partition whose committed offset does not move.")
+@click.command(cls=JobCommand, short_help="Send an alert for each partition whose committed offset does not move.")
 @spark_options
 @click.option(
     "--stale-for",
@@ -47,7 +48,7 @@ _span = read_span(3_660 * 86_400)
     help="How far back the first run reads commits, rounded up to whole days.",
 )
 @checkpoint_option(help="Folder that records what was read and sent.  [default: a folder in the tables]")
-def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
+def stale(**asked: Any) -> None:
     """Send an alert for each partition whose committed offset does not move while there are messages to read.
 
     The command runs until Ctrl-C. It reads the tables "commits" and "ends", which `karrot pipeline offsets --follow`
@@ -62,11 +63,10 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
 
     webhook = asked["webhook"]
     deliver = to_stream(sys.stdout) if webhook is None else valid(partial(to_webhook, webhook))
-    with started("stale", master, conf) as spark:
-        from karrot.pipeline.store.table_files import Tables
+    with started("stale", asked) as (spark, tables):
         from karrot.pipeline.stream.query_runner import run_queries
 
-        tables, stop, troubled = Tables.at(spark, directory), threading.Event(), list["DeliverySummary"]()
+        stop, troubled = threading.Event(), list["DeliverySummary"]()
         checkpoint = checkpoint_in(spark, asked, tables.checkpoint("stale"))
         since = (datetime.now(UTC) - asked["look_back"]).date()
         job = StaleAlerts(spark, tables, checkpoint, asked["length"], since, deliver, partial(_tell, troubled))

@@ -13,18 +13,8 @@ import click
 
 from karrot.cli.errors import NotDone, Refused, end_on_signals, stated, valid
 from karrot.cli.options import config_option, follow_option
-from karrot.cli.pipeline.job_errors import errors_as_sentences
-from karrot.cli.pipeline.spark_options import (
-    checkpoint_in,
-    checkpoint_option,
-    event_source_of,
-    event_source_options,
-    read_spark_place,
-    session_options,
-    started,
-    trigger_option,
-    wait_option,
-)
+from karrot.cli.pipeline import spark_options as shared
+from karrot.cli.pipeline.job_errors import JobCommand
 
 if TYPE_CHECKING:
     from karrot.pipeline.publish import Published
@@ -37,24 +27,24 @@ _TWICE = (
 )
 
 
-@click.command()
-@event_source_options
+@click.command(cls=JobCommand)
+@shared.event_source_options
 @click.option("--to", "destinations", default="tables,cloudwatch", help="Where to write: tables, cloudwatch, or both.")
 @click.option(
     "--tables",
     "directory",
-    callback=read_spark_place,
+    callback=shared.read_spark_place,
     envvar="KARROT_TABLES_DIR",
     show_envvar=True,
     help="Directory or URL of the tables.  [default: the folder tables next to the archive]",
 )
-@checkpoint_option(help="Folder that records what CloudWatch got.  [default: a folder in the tables]")
-@wait_option
-@session_options
+@shared.checkpoint_option(help="Folder that records what CloudWatch got.  [default: a folder in the tables]")
+@shared.wait_option
+@shared.session_options
 @config_option
 @follow_option("Continue with new events until Ctrl-C, or publish the existing events once, and end.", default=True)
-@trigger_option(help="How often to read new events.  [default: KARROT_CLOUDWATCH_INTERVAL]")
-def stream(master: str | None, conf: dict[str, str], config: Path | None, **asked: Any) -> None:
+@shared.trigger_option(help="How often to read new events.  [default: KARROT_CLOUDWATCH_INTERVAL]")
+def stream(**asked: Any) -> None:
     """Publish events to CloudWatch from Spark, and keep the tables up to date, until Ctrl-C.
 
     Use this command if you have more groups than one process can handle. It sends the service's metrics to CloudWatch,
@@ -66,8 +56,8 @@ def stream(master: str | None, conf: dict[str, str], config: Path | None, **aske
     within KARROT_CLOUDWATCH_TTL.
     """
     destinations = valid(partial(_destinations, asked["destinations"]))
-    options = stated(partial(_options, config)) if _CLOUDWATCH in destinations else None
-    source = event_source_of(asked)
+    options = stated(partial(_options, asked["config"])) if _CLOUDWATCH in destinations else None
+    source = shared.event_source_of(asked)
     asked["directory"] = asked["directory"] or _beside(asked["archive"])
     every = asked["trigger"] or f"{options.interval_s if options else 30} seconds" if asked["follow"] else None
     stop, lost = threading.Event(), list["Published"]()
@@ -76,25 +66,24 @@ def stream(master: str | None, conf: dict[str, str], config: Path | None, **aske
         click.echo(str(published))
         lost.extend([published] if published.is_lost else [])
 
-    with started("stream", master, conf) as spark, errors_as_sentences(asked), ExitStack() as leases:
+    with shared.started("stream", asked) as (spark, tables), ExitStack() as leases:
         from karrot.clock import SystemClock
         from karrot.pipeline.ingest.job import Ingest
         from karrot.pipeline.publish import Fanout, Publisher, notes_beside
         from karrot.pipeline.store.lease import EVENTS, writing
-        from karrot.pipeline.store.table_files import Tables
         from karrot.pipeline.stream.query_runner import run_queries
         from karrot.reporters.cloudwatch.boto_client import open_client
 
         if every is not None:
             # Replace the handlers of `started`, which would end the process in the middle of a batch.
             end_on_signals(stop)
-        tables, jobs = Tables.at(spark, asked["directory"]), list[Ingest | Fanout]()
+        jobs = list[Ingest | Fanout]()
         if _TABLES in destinations:
             lease = writing(spark, tables, EVENTS, "karrot pipeline stream", wait=asked["wait"], stop=stop)
             jobs.append(Ingest(spark, source(), leases.enter_context(lease), tell=click.echo))
         if options:
             events, clock = source(), SystemClock()
-            checkpoint = checkpoint_in(spark, asked, tables.checkpoint(events.checkpoint(_CLOUDWATCH)))
+            checkpoint = shared.checkpoint_in(spark, asked, tables.checkpoint(events.checkpoint(_CLOUDWATCH)))
             client = partial(open_client, options, os.environ)
             publisher = Publisher(options, notes_beside(spark, checkpoint), clock, client, stop.wait)
             jobs.append(Fanout(spark, events, checkpoint, publisher, clock, tell))

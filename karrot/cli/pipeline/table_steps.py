@@ -1,27 +1,22 @@
-"""``karrot pipeline ingest``, ``derive`` and ``compact``: the steps that ``karrot pipeline run`` runs in turns."""
+"""``karrot pipeline ingest``, ``derive``, ``compact`` and ``report``: each reads or writes the tables once.
+
+``karrot pipeline run`` runs the first three in turns.
+"""
 
 import json
 import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.errors import end_on_signals
+from karrot.cli.errors import Refused, end_on_signals
 from karrot.cli.options import Number, day_option, follow_option, option_set, read_span
-from karrot.cli.pipeline.job_errors import errors_as_sentences
-from karrot.cli.pipeline.spark_options import (
-    checkpoint_option,
-    event_source_of,
-    event_source_options,
-    spark_options,
-    started,
-    tables_in,
-    trigger_option,
-    wait_option,
-)
+from karrot.cli.pipeline import spark_options as shared
+from karrot.cli.pipeline.job_errors import JobCommand
 from karrot.text import counted_plain
 
 if TYPE_CHECKING:
@@ -35,24 +30,24 @@ keep_option = click.option(
 )
 
 
-@click.command()
-@spark_options
+@click.command(cls=JobCommand)
+@shared.spark_options
 @keep_option
-@wait_option
-def compact(directory: str, master: str | None, conf: dict[str, str], keep: timedelta, wait: timedelta | None) -> None:
+@shared.wait_option
+def compact(**asked: Any) -> None:
     """Merge the small files of each past day into one file, and remove old days.
 
     You can run it at the same time as ingest. Only one derive or compact can write the same tables at the same time.
 
     The exit code is 1 if the command failed or if another command writes the tables.
     """
-    with started("compact", master, conf) as spark, errors_as_sentences():
+    with shared.started("compact", asked) as (spark, tables):
         from karrot.pipeline.store import compact as job
         from karrot.pipeline.store.lease import DERIVED, writing
 
-        tables = tables_in(spark, directory)
-        with writing(spark, tables, DERIVED, "karrot pipeline compact", wait=wait) as leased:
-            done = job.compact(spark, leased, keep=keep, today=datetime.now(UTC).date())
+        shared.require_tables(spark, tables, asked)
+        with writing(spark, tables, DERIVED, "karrot pipeline compact", wait=asked["wait"]) as leased:
+            done = job.compact(spark, leased, keep=asked["keep"], today=datetime.now(UTC).date())
     click.echo(str(done))
 
 
@@ -94,12 +89,12 @@ def rules_of(asked: Mapping[str, Any]) -> "DeriveRules":
     return DeriveRules(asked["silence"], asked["longest_gap"], Objective(asked["target_seconds"], asked["objective"]))
 
 
-@click.command()
-@spark_options
-@wait_option
+@click.command(cls=JobCommand)
+@shared.spark_options
+@shared.wait_option
 @day_option("--day", "only", multiple=True, help="Derive only this day (UTC), even if it did not change. Repeatable.")
 @derive_options
-def derive(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
+def derive(**asked: Any) -> None:
     """Write the derived tables again for the days that changed.
 
     The derived tables contain the lag, offsets, rates and skew of each minute, and also incidents, status intervals,
@@ -109,26 +104,26 @@ def derive(directory: str, master: str | None, conf: dict[str, str], **asked: An
 
     The exit code is 1 if the command failed or if another command writes the tables.
     """
-    with started("derive", master, conf) as spark, errors_as_sentences():
+    with shared.started("derive", asked) as (spark, tables):
         from karrot.pipeline.derive import job
         from karrot.pipeline.store.lease import DERIVED, writing
 
         only, tell = [day.date() for day in asked["only"]], partial(click.echo, err=True)
-        tables = tables_in(spark, directory)
+        shared.require_tables(spark, tables, asked)
         with writing(spark, tables, DERIVED, "karrot pipeline derive", wait=asked["wait"]) as leased:
             days = job.derive(spark, leased, rules_of(asked), only=only, on_progress=tell)
     click.echo(f"derived {counted_plain(len(days), 'day')}, {days[0]} to {days[-1]}" if days else "nothing changed")
 
 
-@click.command(short_help="Write new events from the archive or a topic to the tables.")
-@event_source_options
-@spark_options
+@click.command(cls=JobCommand, short_help="Write new events from the archive or a topic to the tables.")
+@shared.event_source_options
+@shared.spark_options
 @follow_option("Continue with new events until Ctrl-C.", default=False)
-@trigger_option(default="30 seconds", help="With --follow: how often to read new events.")
-@checkpoint_option(help="Folder that records which events were read.  [default: a folder in the tables]")
-@wait_option
+@shared.trigger_option(default="30 seconds", help="With --follow: how often to read new events.")
+@shared.checkpoint_option(help="Folder that records which events were read.  [default: a folder in the tables]")
+@shared.wait_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
-def ingest(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
+def ingest(**asked: Any) -> None:
     """Write new events from the archive or a topic to the tables "events", "partitions" and "quarantine".
 
     The command counts every line: lines read = events + quarantined + duplicates. You can run it again at any time,
@@ -137,16 +132,15 @@ def ingest(directory: str, master: str | None, conf: dict[str, str], **asked: An
     The exit code is 1 if a batch failed, if Kafka does not answer or if another command writes the tables. It is 2 if
     Spark cannot run here or there is nothing to read.
     """
-    source = event_source_of(asked)
+    source = shared.event_source_of(asked)
     follow, as_json = asked["follow"], asked["as_json"]
     tell = click.echo if follow and not as_json else lambda _summary: None
-    with started("ingest", master, conf) as spark, errors_as_sentences(asked):
+    with shared.started("ingest", asked) as (spark, tables):
         from karrot.pipeline.ingest.job import Ingest
         from karrot.pipeline.store.filesystem import place_for
         from karrot.pipeline.store.lease import EVENTS, writing
-        from karrot.pipeline.store.table_files import Tables
 
-        stop, tables = threading.Event(), Tables.at(spark, directory)
+        stop = threading.Event()
         if follow:
             end_on_signals(stop)
         with writing(spark, tables, EVENTS, "karrot pipeline ingest", wait=asked["wait"], stop=stop) as leased:
@@ -154,3 +148,43 @@ def ingest(directory: str, master: str | None, conf: dict[str, str], **asked: An
             job = Ingest(spark, source(), leased, checkpoint=checkpoint, tell=tell)
             total = job.run(asked["trigger"] if follow else None, stop)
     click.echo(json.dumps(total.as_dict()) if as_json else str(total))
+
+
+_LONGEST = timedelta(days=3_660)
+
+
+@click.command(cls=JobCommand)
+@shared.spark_options
+@day_option("--from", "first", help="First day (UTC).  [default: six days before --to]")
+@day_option("--to", "last", help="Last day, included.  [default: the newest day in the tables]")
+@click.option(
+    "--output", type=click.Path(path_type=Path, dir_okay=False), default=Path("report.html"), help="The file to write."
+)
+def report(**asked: Any) -> None:
+    """Write a report about a range of days, as a single, self-contained HTML file.
+
+    The report shows the groups that were furthest behind, the incidents, the use of the error budget, topics with skew,
+    groups whose capacity runs out, and the next steps.
+
+    The exit code is 2 if the tables have none of these days.
+    """
+    first, last, output = asked["first"], asked["last"], asked["output"]
+    if first and last and first > last:
+        raise Refused(f"--from {first:%Y-%m-%d} is after --to {last:%Y-%m-%d}")
+    if first and last and last - first >= _LONGEST:
+        raise Refused(f"--from {first:%Y-%m-%d} to {last:%Y-%m-%d}: a report has at most {_LONGEST.days:,} days")
+    with shared.started("report", asked) as (spark, tables):
+        from karrot.pipeline.report import job
+        from karrot.pipeline.report.html_page import page
+
+        try:
+            period = job.period_of(spark, tables, first and first.date(), last and last.date())
+            findings = job.find(spark, tables, period)
+        except job.NothingToReportError as error:
+            raise Refused(str(error)) from error
+    written = page(findings, made_at=datetime.now(UTC))
+    try:
+        output.write_text(written.html, encoding="utf-8")
+    except OSError as error:
+        raise Refused(str(error)) from error
+    click.echo(f"{output}: {written.headline}")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial, wraps
+from functools import partial
 from typing import Any, NamedTuple
 
 from karrot.doctor.read_burrow import BurrowSeen
@@ -76,12 +76,24 @@ class Check:
         return [Finding(each.level, self.name, each.what, each.remedy, self.where) for each in said]
 
 
-def check(*runbooks: str, well: str, where: str) -> Callable[[Look], Check]:
-    """Make a check from a function. The check gets the function's name, and its docstring's first line as ``trap``."""
+_MODULES = {"notifier": "to_karrot", "consumer": "consumers", "cluster": "clusters", "storage": "storages"}
+
+
+def check(*runbooks: str, well: str, where: str, each: str = "") -> Callable[[Look], Check]:
+    """Make a check from a function. The check gets the function's name, and its docstring's first line as ``trap``.
+
+    With ``each``, a kind of Burrow's modules, the function gets one section, its module, and all of Burrow.
+    """
 
     def make(look: Look) -> Check:
+        def look_at_modules(seen: BurrowSeen) -> Iterator[Said]:
+            only_if(modules := getattr(seen, _MODULES[each]))
+            for name, module in modules.items():
+                yield from look(f"[{each}.{name}]", module, seen)
+
         trap = (look.__doc__ or "").partition("\n")[0]
-        return Check(look.__name__.replace("_", "-"), trap, well, where, look, runbooks)
+        name = look.__name__.replace("_", "-")
+        return Check(name, trap, well, where, look_at_modules if each else look, runbooks)
 
     return make
 
@@ -90,24 +102,6 @@ def only_if(is_there: object) -> None:
     """End a check without any finding if the data that it needs is missing."""
     if not is_there:
         raise _NotJudged
-
-
-_MODULES = {"notifier": "to_karrot", "consumer": "consumers", "cluster": "clusters", "storage": "storages"}
-
-
-def of_each(kind: str) -> Callable[[Look], Look]:
-    """Let a function look at each module of Burrow of this kind. It gets the section, the module and all of Burrow."""
-
-    def make(look: Look) -> Look:
-        @wraps(look)
-        def look_at_all(seen: BurrowSeen) -> Iterator[Said]:
-            only_if(modules := getattr(seen, _MODULES[kind]))
-            for name, module in modules.items():
-                yield from look(f"[{kind}.{name}]", module, seen)
-
-        return look_at_all
-
-    return make
 
 
 fault, warn, note = (partial(Said, level) for level in (Level.FAULT, Level.WARN, Level.NOTE))

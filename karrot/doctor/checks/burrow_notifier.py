@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from karrot.burrow.client import NotifierModule
-from karrot.doctor.checks import Check, Said, check, fault, note, of_each, only_if, warn
+from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
 from karrot.doctor.read_burrow import WEBHOOK_PATH, BurrowSeen, ReadWebhook, admits
 from karrot.doctor.reading import netloc
 from karrot.text import counted_plain, some
@@ -33,8 +33,7 @@ def notifier(seen: BurrowSeen) -> Iterator[Said]:
     )
 
 
-@check("KarrotOnlyUnhealthyVerdicts", well="Burrow sends healthy groups too", where=_LINES)
-@of_each("notifier")
+@check("KarrotOnlyUnhealthyVerdicts", well="Burrow sends healthy groups too", where=_LINES, each="notifier")
 def threshold(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
     """A notifier's `threshold` is above 1. So Burrow never sends OK groups, and Karrot does not know their lag."""
     if each.threshold > _ERR:
@@ -46,8 +45,7 @@ def threshold(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Sai
     yield fault(f"{section} has threshold {each.threshold}: {said}", f"{section} threshold = 1")
 
 
-@check(well="Burrow sends the end of an incident", where=_LINES)
-@of_each("notifier")
+@check(well="Burrow sends the end of an incident", where=_LINES, each="notifier")
 def send_close(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
     """send-close is off, or has no URL or no template. So Karrot does not learn when an incident ends."""
     if not each.send_close:
@@ -66,8 +64,7 @@ def send_close(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Sa
         )
 
 
-@check(well="events are sent with POST", where=_LINES)
-@of_each("notifier")
+@check(well="events are sent with POST", where=_LINES, each="notifier")
 def method(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
     """A method is not POST. Many proxies remove the body of a DELETE. Karrot accepts only POST, PUT and DELETE."""
     for key, given in (("method-open", each.method_open), ("method-close", each.method_close)):
@@ -86,8 +83,7 @@ def method(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
                 yield fault(f"{told}: Karrot accepts only POST, PUT and DELETE", mend)
 
 
-@check(well="the URLs end in /burrow", where=_LINES)
-@of_each("notifier")
+@check(well="the URLs end in /burrow", where=_LINES, each="notifier")
 def url(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
     """A URL does not end in /burrow, or contains a template."""
     for key, given in _urls(each):
@@ -113,8 +109,7 @@ def webhook(seen: BurrowSeen) -> Iterator[Said]:
             yield _not_karrot(address, found)
 
 
-@check(well="no notifier uses one of Burrow's own templates", where=_LINES)
-@of_each("notifier")
+@check(well="no notifier uses one of Burrow's own templates", where=_LINES, each="notifier")
 def template(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
     """A notifier has one of Burrow's own template names. Burrow's own templates leave out cluster and lag."""
     used = [("template-open", each.template_open)]
@@ -132,8 +127,7 @@ def template(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said
         )
 
 
-@check(well="the notifier's timeout is neither too short nor too long", where=_LINES)
-@of_each("notifier")
+@check(well="the notifier's timeout is neither too short nor too long", where=_LINES, each="notifier")
 def timeout(section: str, each: NotifierModule, seen: BurrowSeen) -> Iterator[Said]:
     """A notifier's `timeout` is no whole number, too short for Karrot's 503, or longer than `interval`."""
     mend = f"{section} timeout = 5"
@@ -152,8 +146,7 @@ def timeout(section: str, each: NotifierModule, seen: BurrowSeen) -> Iterator[Sa
         yield warn(f"{section} waits {waits} s, and Burrow holds its locks during this time", mend)
 
 
-@check(well="the notifier verifies certificates", where="burrow.md#connecting-burrow")
-@of_each("notifier")
+@check(well="the notifier verifies certificates", where="burrow.md#connecting-burrow", each="notifier")
 def noverify(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
     """The notifier accepts any certificate."""
     if (each.noverify or "").lower() in ("true", "1", "t") and (each.url_open or "").startswith("https:"):

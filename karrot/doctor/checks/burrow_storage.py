@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from karrot.burrow.client import ClusterModule, ConsumerModule, StorageModule
-from karrot.doctor.checks import Check, Said, check, fault, note, of_each, only_if, warn
+from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
 from karrot.doctor.read_burrow import BurrowSeen
 from karrot.event import LagEvent, Status, has_burrow_name
 from karrot.text import some
@@ -134,8 +134,7 @@ def watched_groups(seen: BurrowSeen) -> Iterator[Said]:
                 )
 
 
-@check(well="Burrow reads commits from the beginning", where=_DOCTOR)
-@of_each("consumer")
+@check(well="Burrow reads commits from the beginning", where=_DOCTOR, each="consumer")
 def start_latest(section: str, each: ConsumerModule, _: BurrowSeen) -> Iterator[Said]:
     """start-latest is set. So Burrow does not know a group that has not committed since Burrow's start."""
     if each.start_latest:
@@ -145,8 +144,7 @@ def start_latest(section: str, each: ConsumerModule, _: BurrowSeen) -> Iterator[
         )
 
 
-@check(well="Burrow reads log end offsets and topics often enough", where=_DOCTOR)
-@of_each("cluster")
+@check(well="Burrow reads log end offsets and topics often enough", where=_DOCTOR, each="cluster")
 def refresh(section: str, each: ClusterModule, seen: BurrowSeen) -> Iterator[Said]:
     """Burrow reads log end offsets less often than it evaluates groups, or finds new topics late."""
     if each.offset_refresh > min(_SLOW_REFRESH_S, seen.interval):
@@ -163,8 +161,7 @@ def refresh(section: str, each: ClusterModule, seen: BurrowSeen) -> Iterator[Sai
         )
 
 
-@check(well="windows of commits span enough time", where=_DOCTOR)
-@of_each("storage")
+@check(well="windows of commits span enough time", where=_DOCTOR, each="storage")
 def window(section: str, each: StorageModule, seen: BurrowSeen) -> Iterator[Said]:
     """Windows of commits are too short for a verdict, because `intervals` is too small or commits are too frequent."""
     if each.intervals < _FEWEST_INTERVALS:
@@ -181,8 +178,7 @@ def window(section: str, each: StorageModule, seen: BurrowSeen) -> Iterator[Said
         )
 
 
-@check(well="Burrow remembers groups for long enough", where=_DOCTOR)
-@of_each("storage")
+@check(well="Burrow remembers groups for long enough", where=_DOCTOR, each="storage")
 def expire_group(section: str, each: StorageModule, _: BurrowSeen) -> Iterator[Said]:
     """expire-group is so short that Burrow forgets a stopped group before you can notice it."""
     if each.expire_group < _SHORTEST_MEMORY_S:

@@ -11,20 +11,20 @@ from psycopg import errors
 
 from karrot.clock import LogTime
 from karrot.eventlog.base import LogUnavailableError, UnconfirmedError
+from karrot.eventlog.group_state import Arrival
 from karrot.eventlog.postgres.connections import Session, Sessions, one_line
 from karrot.eventlog.postgres.schema import end_frozen_commits
 from karrot.eventlog.postgres.transaction import (
     FIND_GROUPS,
     FIND_LOG_ENDS,
     LOCK_LOG,
-    CollectedLogEnds,
     LogRow,
     PostgresTransaction,
     key_columns,
     partition_columns,
 )
 from karrot.eventlog.sql_log import Limits
-from karrot.eventlog.transaction import Append, LogEndHistories
+from karrot.eventlog.transaction import LogEndHistories
 from karrot.eventlog.writer import Job, Take, WriteBuffer, write_apart
 
 T = TypeVar("T")
@@ -160,7 +160,7 @@ class PostgresCommitter:
 
     def _begin(self, session: Session, jobs: Sequence[Job[Any]]) -> tuple[PostgresTransaction, LogRow]:
         """Lock the log, and find the rows that the jobs' events need, in one round trip."""
-        arrivals = [job.work.arrived for job in jobs if isinstance(job.work, Append)]
+        arrivals = [job.work for job in jobs if isinstance(job.work, Arrival)]
         keys = dict.fromkeys(each.key for each in arrivals)
         needed = (key for each in arrivals for key in self._log_end_histories.needed(each))
         partitions = dict.fromkeys(islice(needed, _MOST_HISTORIES))
@@ -176,12 +176,12 @@ class PostgresCommitter:
         if log.log_id != self.log_id:
             self.log_id = log.log_id
             self._log_end_histories.forget()
-        collected = CollectedLogEnds(session, partitions, ends.fetchall() if ends else ())
         transaction = PostgresTransaction(
             session,
             log,
             groups.fetchall() if groups else (),
-            collected,
+            partitions,
+            ends.fetchall() if ends else (),
             log_end_histories=self._log_end_histories,
             limits=self._limits,
         )

@@ -128,7 +128,13 @@ CREATE INDEX log_ends_touched ON log_ends (touched_ms);
 # ``heard`` had the time of a replica's wall clock, and kept the largest one.
 _VERSION_2 = "UPDATE heard SET at_ms = log_ms - greatest(0, wall_ms - at_ms) FROM log"
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2)
+# The column ``age`` is part of it, and stays for rows of 2.0.0a1. Readers compute a summary that is missing.
+_VERSION_3 = """
+ALTER TABLE events ADD COLUMN summary bytea; -- a checksum, and karrot.eventlog.base.EventSummary as msgpack
+CREATE OR REPLACE VIEW kept_events AS SELECT * FROM events WHERE seq >= (SELECT first_seq FROM log);
+"""
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3)
 """``MIGRATIONS[n]`` migrates a schema from version n to n + 1. Append new ones; never change an existing one.
 
 During a rolling upgrade, the older Karrot still writes: a new column needs a default, and nothing may be removed.

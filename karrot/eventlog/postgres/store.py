@@ -21,7 +21,6 @@ import structlog
 
 from karrot.clock import Clock, LogTime
 from karrot.event import GroupKey
-from karrot.eventlog import rows
 from karrot.eventlog.base import (
     Counter,
     DatabaseStatus,
@@ -36,7 +35,7 @@ from karrot.eventlog.postgres.connections import READ_LIMIT_S, Database, Session
 from karrot.eventlog.postgres.leader_lock import WHO_LEADS, LeaderLock
 from karrot.eventlog.postgres.schema import Opened, block_table
 from karrot.eventlog.postgres.transaction import NotLeadingError, PostgresTransaction
-from karrot.eventlog.sql_log import READ_BYTES, Limits, ReadConnection, SqlEventLog
+from karrot.eventlog.sql_log import EVENT_FIELDS, GROUP_FIELDS, READ_BYTES, Limits, ReadConnection, Row, SqlEventLog
 from karrot.eventlog.transaction import TOUCHED_MS, LogEndHistories
 from karrot.eventlog.writer import Writer
 
@@ -85,7 +84,7 @@ _NEXT_BLOCK = (
 )
 """The place where the block after the oldest one begins, if it has events: the newest events always stay."""
 
-_COLUMNS = ", ".join(rows.EVENT_FIELDS)
+_COLUMNS = ", ".join(EVENT_FIELDS)
 _PAGE = (
     f"SELECT {_COLUMNS} FROM (SELECT *, sum(length(body)) OVER (ORDER BY seq) - length(body) AS bytes_before FROM "
     "(SELECT * FROM kept_events WHERE seq > ? ORDER BY seq LIMIT ?) AS first) AS sized "
@@ -102,7 +101,7 @@ class PostgresEventLog(SqlEventLog):
 
     _writer: Writer
     _event_columns = _COLUMNS
-    _group_columns = ", ".join(rows.GROUP_FIELDS)
+    _group_columns = ", ".join(GROUP_FIELDS)
     _events_table = "kept_events"
 
     def __init__(
@@ -146,14 +145,12 @@ class PostgresEventLog(SqlEventLog):
         return self._time.now()
 
     def writable(self) -> str | None:
-        """The reason why the last commit or read of this process failed; ``None`` if both succeeded."""
         return self._committer.trouble or self._sessions.trouble
 
     def memory_age_ms(self) -> int | None:
         return self._live.age_ms() if self._is_from_memory or self._sessions.trouble is not None else None
 
     def live(self) -> Sequence[GroupState]:
-        """Every live group; the last known ones while the database is away."""
         try:
             found = super().live()
         except LogUnavailableError:
@@ -211,7 +208,6 @@ class PostgresEventLog(SqlEventLog):
         return self._leader.lead()
 
     def leads(self) -> bool:
-        """Whether this process leads. It asks PostgreSQL."""
         return self._leader.leads()
 
     def resign(self) -> None:
@@ -288,8 +284,8 @@ class PostgresEventLog(SqlEventLog):
         # A standby that was promoted may lack the newest events, and then gives their sequence numbers again.
         return (self.log_id, self._sessions.losses)
 
-    def _page(self, connection: ReadConnection, after: int, limit: int) -> Sequence[rows.Row]:
-        found: list[rows.Row] = connection.execute(_PAGE, (after, limit)).fetchall()
+    def _page(self, connection: ReadConnection, after: int, limit: int) -> Sequence[Row]:
+        found: list[Row] = connection.execute(_PAGE, (after, limit)).fetchall()
         return found
 
     def _key(self, key: GroupKey) -> tuple[bytes, bytes]:

@@ -5,24 +5,21 @@ histories of the events, and one writes everything.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from karrot import telemetry
 from karrot.event import ClusterPartition, GroupKey
-from karrot.eventlog import rows
-from karrot.eventlog.base import LogUnavailableError, ReporterState
-from karrot.eventlog.group_state import Arrival, GroupRow
+from karrot.eventlog.base import GroupState, LogUnavailableError, ReporterState
+from karrot.eventlog.group_state import Arrival
 from karrot.eventlog.postgres.connections import Integers, Session, Texts
 from karrot.eventlog.postgres.schema import NOW_MS, new_block
-from karrot.eventlog.sql_log import Limits
+from karrot.eventlog.sql_log import GROUP_FIELDS, Limits, Row, event_row, group_of, group_row, labels_text, reporter_row
 from karrot.eventlog.transaction import (
     EVICTED_AT_ONCE,
     MOST_CLUSTERS,
     ROW_BYTES,
     LogEndHistories,
-    LogEndTable,
-    StoredHistory,
     Transaction,
 )
 from karrot.eventlog.writer import KEPT_REJECTS, PendingWrites
@@ -41,7 +38,7 @@ LOCK_LOG = (
     f"{NOW_MS} FROM log FOR UPDATE"
 )
 FIND_GROUPS = (
-    f"SELECT {', '.join(f'g.{name}' for name in rows.GROUP_FIELDS)} FROM groups g "
+    f"SELECT {', '.join(f'g.{name}' for name in GROUP_FIELDS)} FROM groups g "
     "JOIN unnest(%s, %s) AS wanted (cluster, consumer) USING (cluster, consumer)"
 )
 FIND_LOG_ENDS = (
@@ -49,7 +46,8 @@ FIND_LOG_ENDS = (
     "JOIN unnest(%s, %s, %s) AS wanted (cluster, topic, partition) USING (cluster, topic, partition)"
 )
 _INSERT_EVENTS = (
-    "INSERT INTO events (block, seq, previous, received_at_ms, observed_at_ms, log_time_ms, source, crc, body, age) "
+    "INSERT INTO events "
+    "(block, seq, previous, received_at_ms, observed_at_ms, log_time_ms, source, crc, body, summary) "
     "SELECT %s, * FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s)"
 )
 _SAVE_GROUPS = (
@@ -129,44 +127,19 @@ class LogRow(NamedTuple):
     now_ms: int
 
 
-class CollectedLogEnds:
-    """The histories that a transaction has looked for (``asked``) and found, and those that it will store."""
-
-    def __init__(self, session: Session, asked: Iterable[ClusterPartition], found: Iterable[rows.Row]) -> None:
-        self._session = session
-        self._asked = set(asked)
-        self._found = {
-            ClusterPartition(cluster.decode(), topic.decode(), partition): samples
-            for cluster, topic, partition, samples in found
-        }
-        self.changed: dict[ClusterPartition, tuple[int, bytes]] = {}
-
-    def find(self, key: ClusterPartition) -> StoredHistory | None:
-        if key in self.changed:
-            return StoredHistory(key, self.changed[key][1])
-        if key not in self._asked:
-            sql = "SELECT samples FROM log_ends WHERE cluster = %s AND topic = %s AND partition = %s"
-            names = (key.cluster.encode(), key.topic.encode(), key.partition)
-            row = self._session.execute(sql, names, binary=True).fetchone()
-            return None if row is None else StoredHistory(key, row[0])
-        return StoredHistory(key, self._found[key]) if key in self._found else None
-
-    def insert(self, key: ClusterPartition, touched_ms: int, samples: bytes) -> None:
-        self.changed[key] = (touched_ms, samples)
-
-    def update(self, row: StoredHistory, touched_ms: int, samples: bytes) -> None:
-        self.changed[row.row_id] = (touched_ms, samples)
-
-
 class PostgresTransaction(Transaction):
-    """A transaction that holds the lock on ``log``. `settle` writes its rows. ``began_block``: it began a block."""
+    """A transaction that holds the lock on ``log``. `settle` writes its rows. ``began_block``: it began a block.
+
+    ``groups`` are the rows of the groups that its events need. ``log_ends`` are the rows of the ``asked`` histories.
+    """
 
     def __init__(
         self,
         session: Session,
         log: LogRow,
-        groups: Sequence[rows.Row],
-        log_ends: CollectedLogEnds,
+        groups: Sequence[Row],
+        asked: Collection[ClusterPartition],
+        log_ends: Iterable[Row],
         *,
         log_end_histories: LogEndHistories,
         limits: Limits,
@@ -184,10 +157,15 @@ class PostgresTransaction(Transaction):
         self._log = log
         self._limits = limits
         self._found = {(row[0], row[1]): row for row in groups}
-        self._collected = log_ends
-        self._events: list[rows.Row] = []
-        self._saved: dict[GroupKey, GroupRow] = {}
-        self._reporters: dict[str, rows.Row] = {}
+        self._asked = asked
+        self._found_log_ends = {
+            ClusterPartition(cluster.decode(), topic.decode(), partition): samples
+            for cluster, topic, partition, samples in log_ends
+        }
+        self._log_ends: dict[ClusterPartition, tuple[int, bytes]] = {}
+        self._events: list[Row] = []
+        self._saved: dict[GroupKey, GroupState] = {}
+        self._reporters: dict[str, Row] = {}
         self._notes: dict[tuple[str, str], bytes] = {}
 
     def require_lead(self, token: str | None) -> None:
@@ -196,7 +174,7 @@ class PostgresTransaction(Transaction):
             raise NotLeadingError("another replica leads now")
 
     def save_reporter(self, state: ReporterState) -> None:
-        self._reporters[state.name] = rows.reporter_row(state)
+        self._reporters[state.name] = reporter_row(state)
 
     def remember(self, reporter: str, name: str, value: bytes) -> None:
         self._notes[reporter, name] = value
@@ -218,14 +196,13 @@ class PostgresTransaction(Transaction):
         log, execute = self._log, self._session.execute
         if self._events:
             seqs, *columns = zip(*self._events, strict=True)
-            previous, received, observed, log_time, source, crc, body, age = columns
+            previous, received, observed, log_time, source, crc, body, summary = columns
             numbers = map(Integers, (seqs, previous, received, observed, log_time))
-            execute(_INSERT_EVENTS, (log.block, *numbers, Texts(source), Integers(crc), Texts(body), Texts(age)))
+            execute(_INSERT_EVENTS, (log.block, *numbers, Texts(source), Integers(crc), Texts(body), Texts(summary)))
         self._save_groups()
-        if self._collected.changed:
-            keys = self._collected.changed.keys()
-            touched, samples = zip(*self._collected.changed.values(), strict=True)
-            execute(_SAVE_LOG_ENDS, (*partition_columns(keys), Integers(touched), Texts(samples)))
+        if self._log_ends:
+            touched, samples = zip(*self._log_ends.values(), strict=True)
+            execute(_SAVE_LOG_ENDS, (*partition_columns(self._log_ends), Integers(touched), Texts(samples)))
         for reporter in self._reporters.values():
             execute(_SAVE_REPORTER, reporter)
         for (name, note), value in self._notes.items():
@@ -238,27 +215,35 @@ class PostgresTransaction(Transaction):
         counts = (self.first_seq, self.last_seq, self.groups, self.log_end_bytes)
         execute(_SETTLE, (log_ms, log.now_ms, *counts, block, block_bytes, block_ms))
 
-    @property
-    def _log_ends(self) -> LogEndTable:
-        return self._collected
+    def find_log_end(self, key: ClusterPartition) -> tuple[Any, bytes] | None:
+        if key in self._log_ends:
+            return key, self._log_ends[key][1]
+        if key not in self._asked:
+            sql = "SELECT samples FROM log_ends WHERE cluster = %s AND topic = %s AND partition = %s"
+            names = (key.cluster.encode(), key.topic.encode(), key.partition)
+            row = self._session.execute(sql, names, binary=True).fetchone()
+            return None if row is None else (key, row[0])
+        return (key, self._found_log_ends[key]) if key in self._found_log_ends else None
 
-    def _find_group(self, key: GroupKey) -> tuple[bool, GroupRow | None]:
+    def save_log_end(self, key: ClusterPartition, _row_id: Any, touched_ms: int, samples: bytes) -> None:
+        self._log_ends[key] = (touched_ms, samples)
+
+    def _find_group(self, key: GroupKey) -> tuple[bool, GroupState | None]:
         if key in self._saved:
             return True, self._saved[key]
         found = self._found.get((key.cluster.encode(), key.consumer.encode()))
-        whole = None if found is None else rows.group_of(found)
-        return found is not None, None if whole is None else whole[1]
+        return found is not None, None if found is None else group_of(found)
 
     def _insert_event(self, arrived: Arrival, previous: int | None) -> int:
         if not -_INTEGER_LIMIT <= arrived.event.observed_at_ms < _INTEGER_LIMIT:
             raise OverflowError(f"the time {arrived.event.observed_at_ms} does not fit into 64 bits")
         self.last_seq += 1
-        before, received, observed, log_time, source, crc, body, age = rows.event_row(arrived, previous)
-        self._events.append((self.last_seq, before, received, observed, log_time, source.encode(), crc, body, age))
+        before, received, observed, log_time, source, crc, body, summary = event_row(arrived, previous)
+        self._events.append((self.last_seq, before, received, observed, log_time, source.encode(), crc, body, summary))
         return self.last_seq
 
-    def _save_group(self, key: GroupKey, row: GroupRow) -> None:
-        self._saved[key] = row
+    def _save_group(self, state: GroupState) -> None:
+        self._saved[state.key] = state
 
     def _delete_forgettable(self) -> int:
         used = {*(GroupKey(cluster.decode(), consumer.decode()) for cluster, consumer in self._found), *self._saved}
@@ -267,7 +252,7 @@ class PostgresTransaction(Transaction):
     def _save_groups(self) -> None:
         if not self._saved:
             return
-        columns = zip(*(rows.group_row(key, row) for key, row in self._saved.items()), strict=True)
+        columns = zip(*map(group_row, self._saved.values()), strict=True)
         _, _, seq, last_seq, log_time, expired, gone, crc, state = columns
         numbers = map(Integers, (seq, last_seq, log_time, expired, gone, crc))
         self._session.execute(_SAVE_GROUPS, (*key_columns(self._saved), *numbers, Texts(state)))
@@ -277,7 +262,7 @@ class PostgresTransaction(Transaction):
         sums.update(self.counts)
         if sums:
             names = [name for name, _ in sums]
-            labels = [rows.labels_text(labels) for _, labels in sums]
+            labels = [labels_text(labels) for _, labels in sums]
             self._session.execute(_ADD_COUNTERS, (names, labels, list(map(float, sums.values()))))
         if pending.rejects:
             texts = [
@@ -290,7 +275,7 @@ class PostgresTransaction(Transaction):
 
     def _block(self, log_ms: int) -> tuple[int, int, int]:
         """The block of the next commit, its bytes and its beginning. A block ends by its size or by its age."""
-        size = self._log.block_bytes + sum(len(row[-2]) + _ROW_OVERHEAD for row in self._events)
+        size = self._log.block_bytes + sum(len(row[-2]) + len(row[-1]) + _ROW_OVERHEAD for row in self._events)
         is_full = size >= max(_LEAST_BLOCK_BYTES, self._limits.max_bytes // _BLOCKS)
         is_old = log_ms - self._log.block_ms >= max(1, self._limits.retention_ms // _BLOCKS)
         if not size or not (is_full or is_old):

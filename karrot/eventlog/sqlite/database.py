@@ -1,20 +1,33 @@
-"""Opens the SQLite file with settings for durable commits, and creates, migrates and checks its schema."""
+"""Owns a process's SQLite connections to the log, in a file or in memory, and the schema of the database.
 
+Opens the file again if it was damaged or replaced. A checkpoint copies the write-ahead log into the database file.
+"""
+
+import contextlib
+import queue
+import threading
+import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import apsw
+import structlog
 
-from karrot.clock import Anchor
+from karrot import telemetry
+from karrot.clock import Anchor, Clock, LogTime
 from karrot.eventlog.base import LogUnavailableError
-from karrot.eventlog.rows import EVENT_FIELDS, GROUP_FIELDS
+from karrot.eventlog.locks import FileLock
+from karrot.eventlog.sql_log import EVENT_FIELDS, GROUP_FIELDS, labels_text
+
+DATABASE = "events.db"
+MARKER = "log-id"
 
 _APPLICATION_ID = 0x4B415252
 """``KARR`` in the file's header: it distinguishes Karrot's file from that of another program."""
 
 # Text and bodies are read as bytes: apsw cannot return a row at all if a text in it is damaged.
-_TEXTS = ("source", "age", "body", "cluster", "consumer", "state")
+_TEXTS = ("source", "age", "summary", "body", "cluster", "consumer", "state")
 EVENT_COLUMNS, GROUP_COLUMNS = (
     ", ".join(f"CAST({name} AS BLOB)" if name in _TEXTS else name for name in names)
     for names in (EVENT_FIELDS, GROUP_FIELDS)
@@ -24,6 +37,12 @@ WAL_LIMIT = 64 << 20
 """The size in bytes to which a checkpoint truncates the emptied write-ahead log."""
 
 _BUSY_MS = 2000
+_IDLE_READERS = 4
+_FRAMES = 1000
+_WARN_EVERY_S = 60.0
+_Identity = tuple[int, int]
+_Identities = tuple[_Identity, _Identity]
+_log = structlog.get_logger(__name__)
 _VERSION_1 = """
 CREATE TABLE log (
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -111,7 +130,15 @@ CREATE INDEX posts_by_time ON posts (log_time_ms);
 # ``heard`` had the time of the wall clock, and kept the largest one.
 _VERSION_7 = "UPDATE heard SET at_ms = (SELECT log_ms - max(0, wall_ms - at_ms) FROM log);"
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6, _VERSION_7)
+# The column ``age`` is part of it, and stays for rows of 2.0.0a1. Readers compute a summary that is missing.
+_VERSION_8 = (
+    "ALTER TABLE events ADD COLUMN summary BLOB; -- a checksum, and karrot.eventlog.base.EventSummary as msgpack"
+)
+
+MIGRATIONS: tuple[str, ...] = (
+    *(_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4),
+    *(_VERSION_5, _VERSION_6, _VERSION_7, _VERSION_8),
+)
 """``MIGRATIONS[n]`` migrates a file from version n to n + 1. Append new ones; never change an existing one."""
 
 
@@ -169,3 +196,231 @@ def check(connection: apsw.Connection) -> None:
     verdict = connection.execute("PRAGMA quick_check(1)").get
     if verdict != "ok":
         raise DamagedDatabaseError(str(verdict))
+
+
+def set_aside(directory: Path, clock: Clock, reason: str) -> None:
+    """Rename a damaged log and its write-ahead log."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(clock.wall_ms() / 1000))
+    aside = directory / f"{DATABASE}.corrupt-{stamp}"
+    for tail in ("", "-wal", "-shm"):
+        part = directory / f"{DATABASE}{tail}"
+        if part.exists():
+            part.rename(f"{aside}{tail}")
+    (directory / MARKER).unlink(missing_ok=True)
+    _log.error(
+        "the event log was damaged and set aside; a new one begins",
+        code="log_set_aside",
+        path=str(aside),
+        reason=reason,
+    )
+
+
+def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connection:
+    """Open or create the log, and write ``log-id``. A new log counts the replaced logs, and a missing one."""
+    connection = connect(directory / DATABASE, max_bytes=max_bytes, create=True)
+    before = create_or_migrate(connection, anchor)
+    marker = directory / MARKER
+    replaced = len(list(directory.glob(f"{DATABASE}.corrupt-*Z"))) + marker.exists()
+    if before == 0 and replaced:
+        _log.error("created a new event log: the previous one is damaged or missing", code="log_created_again")
+        labels = labels_text(())
+        connection.execute("INSERT INTO counters VALUES (?, ?, ?)", (telemetry.LOG_REPLACED.name, labels, replaced))
+    log_id = connection.execute("SELECT log_id FROM log").get
+    if not marker.exists() or marker.read_text().strip() != log_id:
+        marker.write_text(f"{log_id}\n")
+    return connection
+
+
+class LogFile:
+    """The connections to ``events.db``.
+
+    `follow` and `replace` are called with ``commit.lock`` held; `reading` at any time, from any thread.
+    ``wal_frames`` is the number of pages in the write-ahead log after the last commit.
+    """
+
+    def __init__(self, directory: Path, clock: Clock, *, max_bytes: int) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._idle: queue.LifoQueue[tuple[_Identities, apsw.Connection]] = queue.LifoQueue(_IDLE_READERS)
+        self._suspect: str | None = None
+        self._broken = False
+        self.path = directory / DATABASE
+        self._wal = directory / f"{DATABASE}-wal"
+        self.time = LogTime(clock, None)
+        self._open()
+        self.time = LogTime(
+            clock, Anchor(*self.connection.execute("SELECT boot_id, boot_ms, wall_ms, log_ms FROM log").get)
+        )
+
+    def distrust(self) -> None:
+        """Let `follow` open the file again: after an I/O error, the connection may hold wrong data about it."""
+        self._broken = True
+
+    def follow(self) -> None:
+        """Ensure that the write connection uses the present files, not replaced ones, and that they are not damaged."""
+        if self._broken or _identity(self.path) != self._opened:
+            self._open()
+        elif _identity(self._wal) != self._opened_wal:
+            self._rescue_wal()
+        if self._suspect is not None:
+            reason, self._suspect = self._suspect, None
+            try:
+                check(self.connection)
+            except (apsw.Error, DamagedDatabaseError):
+                self.replace(reason)
+
+    def replace(self, reason: str) -> None:
+        """Rename the damaged file and continue with a new one. The log time continues too."""
+        self.connection.close()
+        set_aside(self._directory, self._clock, reason)
+        self._open()
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[apsw.Connection]:
+        """A connection for one short read. Raises `LogUnavailableError` if the file cannot be read."""
+        try:
+            identity, connection = self._reader()
+            yield connection
+        except (apsw.CorruptError, apsw.NotADBError) as error:
+            self._suspect = str(error)  # the whole file is checked before the next commit
+            raise LogUnavailableError(f"the event log is damaged: {error}") from error
+        except (apsw.Error, OSError) as error:
+            raise LogUnavailableError(f"the event log cannot be read: {error}") from error
+        try:
+            self._idle.put_nowait((identity, connection))
+        except queue.Full:
+            connection.close()
+
+    def wal_bytes(self) -> int:
+        with contextlib.suppress(FileNotFoundError):
+            return self._wal.stat().st_size
+        return 0
+
+    def close(self) -> None:
+        """Close every connection. The last process to close merges the write-ahead log into the file."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._idle.get_nowait()[1].close()
+        self.connection.close()
+
+    def _open(self) -> None:
+        self.connection = create(self._directory, self.time.anchor(), max_bytes=self._max_bytes)
+        self.log_id: str = self.connection.execute("SELECT log_id FROM log").get
+        self._opened, self._opened_wal = _identity(self.path), _identity(self._wal)
+        self._broken = False
+        self.wal_frames = 0
+        self.connection.set_wal_hook(self._note_frames)  # replaces SQLite's hook, which checkpoints within the commit
+
+    def _note_frames(self, _connection: apsw.Connection, _name: str, frames: int) -> int:
+        self.wal_frames = frames
+        return apsw.SQLITE_OK
+
+    def _rescue_wal(self) -> None:
+        """Merge a deleted write-ahead log while it is still open in this process, before its data is lost."""
+        _log.error(
+            "the write-ahead log was deleted while the service runs; merging the copy that is still open",
+            code="wal_deleted",
+        )
+        # The first worker to notice merges it for all workers. From then on the other workers' open files are stale.
+        with contextlib.suppress(apsw.IOError):
+            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self.connection.close()
+        self._open()
+
+    def _reader(self) -> tuple[_Identities, apsw.Connection]:
+        current = (_identity(self.path), _identity(self._wal))
+        with contextlib.suppress(queue.Empty):
+            while True:
+                identity, connection = self._idle.get_nowait()
+                if identity == current:
+                    return identity, connection
+                connection.close()
+        return current, connect_reader(self.path)
+
+
+class Checkpointer:
+    """Copies the write-ahead log into the database file (a checkpoint), under ``commit.lock``.
+
+    It runs after clients have their answers. By default SQLite does a checkpoint within a commit, so every client of
+    that commit would wait for two more flushes. Logs a warning if the write-ahead log grows nevertheless.
+
+    Only the writer thread uses it. ``seconds`` is a clock that never goes back.
+    """
+
+    def __init__(self, file: LogFile, lock: FileLock, *, seconds: Callable[[], float] = time.monotonic) -> None:
+        self._file = file
+        self._lock = lock
+        self._seconds = seconds
+        self._quiet_until = seconds()
+
+    def run(self) -> None:
+        """Run a checkpoint if the write-ahead log is long enough. A failure loses nothing: the next one catches up."""
+        if self._file.wal_frames < _FRAMES:
+            return
+        with self._lock:
+            left = self._checkpoint()
+        if left is not None and self._file.wal_bytes() > WAL_LIMIT:
+            if self._seconds() < self._quiet_until:
+                return
+            self._quiet_until = self._seconds() + _WARN_EVERY_S
+            _log.warning(
+                "the write-ahead log is large and cannot be emptied",
+                code="wal_not_emptied",
+                mebibytes=self._file.wal_bytes() >> 20,
+                reason=left,
+                remedy=f"find who has the file open: fuser -v {self._file.path}",
+            )
+
+    def _checkpoint(self) -> str | None:
+        """Run a checkpoint. Returns why part of the write-ahead log is left, or ``None`` if nothing is left."""
+        try:
+            self._file.follow()
+            frames, done = self._file.connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except (apsw.Error, OSError) as error:
+            return f"a checkpoint failed: {type(error).__name__}: {error}"
+        return "a program has an open read transaction on it" if done < frames else None
+
+
+class MemoryFile:
+    """Replaces `LogFile` for a log in memory. ``lock`` is held during each read and commit: none sees half a commit."""
+
+    def __init__(self, clock: Clock, *, max_bytes: int) -> None:
+        self.lock = threading.RLock()
+        self.time = LogTime(clock, None)
+        self.connection = connect(Path(":memory:"), max_bytes=max_bytes, create=True)
+        create_or_migrate(self.connection, self.time.anchor())
+        self.log_id: str = self.connection.execute("SELECT log_id FROM log").get
+
+    def follow(self) -> None:
+        """Do nothing: no other program can replace a log in memory."""
+
+    def distrust(self) -> None:
+        """Do nothing: a log in memory cannot be opened again."""
+
+    def replace(self, reason: str) -> None:
+        """Raise `LogUnavailableError`: there is no file to set aside."""
+        raise LogUnavailableError(reason)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[apsw.Connection]:
+        with self.lock:
+            try:
+                yield self.connection
+            except apsw.Error as error:
+                raise LogUnavailableError(f"the event log cannot be read: {error}") from error
+
+    def wal_bytes(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        with self.lock:
+            self.connection.close()
+
+
+def _identity(path: Path) -> _Identity:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return (0, 0)
+    return (found.st_dev, found.st_ino)

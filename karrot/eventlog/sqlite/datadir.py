@@ -9,23 +9,15 @@
 
 import os
 import shutil
-import time
 from pathlib import Path
 
 import apsw
-import structlog
 
-from karrot import telemetry
-from karrot.clock import Anchor, Clock, LogTime
-from karrot.eventlog import rows
+from karrot.clock import Clock, LogTime
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sqlite import database
 
-_log = structlog.get_logger(__name__)
-
-DATABASE = "events.db"
-_MARKER = "log-id"
 _ORPHANS_WAIT_S = 5.0
 _FULL_BYTES = 1 << 20
 _FIXED = ((3, 51, 3), (3, 50, 7), (3, 44, 6))
@@ -58,7 +50,7 @@ def prepare(directory: Path, clock: Clock, *, max_bytes: int, mounts: Path = Pat
     try:
         _open_and_close(directory, clock, max_bytes)
     except (database.DamagedDatabaseError, apsw.CorruptError, apsw.NotADBError) as error:
-        set_aside(directory, clock, str(error))
+        database.set_aside(directory, clock, str(error))
         _open_and_close(directory, clock, max_bytes)
     except apsw.Error as error:
         free = shutil.disk_usage(directory).free
@@ -67,50 +59,17 @@ def prepare(directory: Path, clock: Clock, *, max_bytes: int, mounts: Path = Pat
         raise LogUnavailableError(f"cannot open the event log in {directory}: {error}{full}") from error
 
 
-def set_aside(directory: Path, clock: Clock, reason: str) -> None:
-    """Rename a damaged log and its write-ahead log."""
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(clock.wall_ms() / 1000))
-    aside = directory / f"{DATABASE}.corrupt-{stamp}"
-    for tail in ("", "-wal", "-shm"):
-        part = directory / f"{DATABASE}{tail}"
-        if part.exists():
-            part.rename(f"{aside}{tail}")
-    (directory / _MARKER).unlink(missing_ok=True)
-    _log.error(
-        "the event log was damaged and set aside; a new one begins",
-        code="log_set_aside",
-        path=str(aside),
-        reason=reason,
-    )
-
-
-def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connection:
-    """Open or create the log, and write ``log-id``. A new log counts the replaced logs, and a missing one."""
-    connection = database.connect(directory / DATABASE, max_bytes=max_bytes, create=True)
-    before = database.create_or_migrate(connection, anchor)
-    marker = directory / _MARKER
-    replaced = len(list(directory.glob(f"{DATABASE}.corrupt-*Z"))) + marker.exists()
-    if before == 0 and replaced:
-        _log.error("created a new event log: the previous one is damaged or missing", code="log_created_again")
-        labels = rows.labels_text(())
-        connection.execute("INSERT INTO counters VALUES (?, ?, ?)", (telemetry.LOG_REPLACED.name, labels, replaced))
-    log_id = connection.execute("SELECT log_id FROM log").get
-    if not marker.exists() or marker.read_text().strip() != log_id:
-        marker.write_text(f"{log_id}\n")
-    return connection
-
-
 def _open_and_close(directory: Path, clock: Clock, max_bytes: int) -> None:
-    path = directory / DATABASE
+    path = directory / database.DATABASE
     if path.exists():
         connection = database.connect(path, max_bytes=max_bytes)
         try:
             database.check(connection)
-            if (directory / _MARKER).exists() and connection.pragma("user_version") == 0:
+            if (directory / database.MARKER).exists() and connection.pragma("user_version") == 0:
                 raise database.DamagedDatabaseError("it is empty, but a log was here")
         finally:
             connection.close()
-    create(directory, LogTime(clock, None).anchor(), max_bytes=max_bytes).close()
+    database.create(directory, LogTime(clock, None).anchor(), max_bytes=max_bytes).close()
 
 
 def _refuse_old_sqlite(version: tuple[int, ...]) -> None:

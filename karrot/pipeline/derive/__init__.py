@@ -1,1 +1,1 @@
-"""Derives tables from events, commits and log ends, with one module per table."""
+"""Derives tables from events, commits and log ends: `job.derive` is the run, and each table has its own module."""

@@ -69,8 +69,8 @@ def summary_runs(runs: DataFrame, *, silence: timedelta, day: date) -> DataFrame
     """
     group = Window.partitionBy(*GROUP)
     last = F.max_by(F.struct("open_id", "stretch", "silences"), F.struct("day", "run")).over(group)
-    current = F.when(F.col("last.open_id") != "", _named("last.open_id")).otherwise(
-        _member(F.lit(None), F.col("last.stretch"), F.col("last.silences"))
+    current = F.when(F.col("last.open_id") != "", _member("last.open_id")).otherwise(
+        _member(None, "last.stretch", "last.silences")
     )
     told = _with_members(runs, silence).withColumn("last", last)
     is_open = F.col("member").isNotNull() & F.col("member").eqNullSafe(current)
@@ -93,21 +93,14 @@ def summary_runs(runs: DataFrame, *, silence: timedelta, day: date) -> DataFrame
         F.coalesce(F.first("known_ids", ignorenulls=True), F.array().cast("array<string>")).alias("old_ids"),
     )
     ids = F.array_remove(F.concat("new_ids", "old_ids"), F.col("open_id"))
-    return summed.select(
-        *GROUP,
-        F.lit(0).cast("bigint").alias("run"),
-        F.when(F.col("is_open"), _INCIDENT).otherwise(_OBSERVATION).alias("kind"),
-        F.when(F.col("open_id") != "", F.col("open_id")).alias("incident_id"),
-        "status",
-        "first_at",
-        "last_at",
-        "events",
-        "incident_start",
-        "peak_lag",
-        "topics",
-        F.lit(day - timedelta(days=1)).alias("day"),
-        F.slice(ids, 1, _KNOWN_IDS).alias("known_ids"),
-    ).select(*columns_of(SUMMARY_RUNS))
+    made = {
+        "run": F.lit(0).cast("bigint"),
+        "kind": F.when(F.col("is_open"), _INCIDENT).otherwise(_OBSERVATION),
+        "incident_id": F.when(F.col("open_id") != "", F.col("open_id")),
+        "day": F.lit(day - timedelta(days=1)),
+        "known_ids": F.slice(ids, 1, _KNOWN_IDS),
+    }
+    return summed.withColumns(made).select(*columns_of(SUMMARY_RUNS))
 
 
 def _with_turns(runs: DataFrame, silence: timedelta) -> DataFrame:
@@ -158,11 +151,11 @@ def _with_members(runs: DataFrame, silence: timedelta) -> DataFrame:
     # A verdict with an id follows, and the group was not silent before it.
     is_named_late = F.coalesce(F.col("next.fresh") & (F.col("next.silences") == F.col("silences")), F.lit(False))
     member = (
-        F.when(F.col("fresh"), _named("incident_id"))
-        .when(_is(_CLOSE) & (F.col("incident_id") == F.col("open_before")), _named("incident_id"))
-        .when(_is(_INCIDENT) & is_open & (own_id | anonymous), _named("open_id"))
-        .when(anonymous & ~is_open & is_named_late, _named("next.incident_id"))
-        .when(anonymous & ~is_open, _member(F.lit(None), F.col("stretch"), F.col("silences")))
+        F.when(F.col("fresh"), _member("incident_id"))
+        .when(_is(_CLOSE) & (F.col("incident_id") == F.col("open_before")), _member("incident_id"))
+        .when(_is(_INCIDENT) & is_open & (own_id | anonymous), _member("open_id"))
+        .when(anonymous & ~is_open & is_named_late, _member("next.incident_id"))
+        .when(anonymous & ~is_open, _member(None, "stretch", "silences"))
     )
     return walked.withColumn("member", member)
 
@@ -182,39 +175,37 @@ def _with_ends(members: DataFrame, silence: timedelta, as_of: datetime) -> DataF
     in_time = F.col("next.silences").eqNullSafe(F.col("silences"))
     deleted = F.col("next.kind") == _DELETED
     by_turn = F.when(F.col("next.fresh"), "new_incident").when(deleted, _DELETED).otherwise("recovered")
+
+    def silence_after(heard: str) -> Column:
+        return _end(F.col(heard) + F.lit(silence), "silence")
+
+    def silence_until_now(heard: str) -> Column:
+        return F.when(F.col(heard) + F.lit(silence) < F.lit(as_of), silence_after(heard))
+
     end = (
         F.when(opens & _is(_CLOSE), _end(F.col("first_at"), _CLOSE))
         .when(opens & closed, _end(F.col("next.at"), _CLOSE))
-        .when(opens & F.col("next.silent"), _end(F.col("next.heard_at") + F.lit(silence), "silence"))
+        .when(opens & F.col("next.silent"), silence_after("next.heard_at"))
         .when((opens & followed) | (nameless & in_time), _end(F.col("next.at"), by_turn))
-        .when(opens, _silent_since("last_heard", silence, as_of))
-        .when(nameless & (F.col("heard_until") < F.col("last_heard")), _silence_after("heard_until", silence))
-        .when(nameless, _silent_since("heard_until", silence, as_of))
+        .when(opens, silence_until_now("last_heard"))
+        .when(nameless & (F.col("heard_until") < F.col("last_heard")), silence_after("heard_until"))
+        .when(nameless, silence_until_now("heard_until"))
     )
     return known.withColumn("end", end)
-
-
-def _silent_since(heard: str, silence: timedelta, as_of: datetime) -> Column:
-    return F.when(F.col(heard) + F.lit(silence) < F.lit(as_of), _silence_after(heard, silence))
-
-
-def _silence_after(heard: str, silence: timedelta) -> Column:
-    return _end(F.col(heard) + F.lit(silence), "silence")
 
 
 def _end(at: Column, by: Column | str) -> Column:
     return F.struct(at.alias("ended_at"), (F.lit(by) if isinstance(by, str) else by).alias("ended_by"))
 
 
-def _named(id_column: str) -> Column:
-    return _member(F.col(id_column), F.lit(None), F.lit(None))
-
-
-def _member(incident_id: Column, stretch: Column, silences: Column) -> Column:
+def _member(incident_id: str | None, stretch: str | None = None, silences: str | None = None) -> Column:
+    """An incident by the column of its id or, without an id, by the columns of its ``stretch`` and ``silences``."""
+    named = {"incident_id": (incident_id, "string"), "stretch": (stretch, "long"), "silences": (silences, "long")}
     return F.struct(
-        incident_id.cast("string").alias("incident_id"),
-        stretch.cast("long").alias("stretch"),
-        silences.cast("long").alias("silences"),
+        *(
+            (F.lit(None) if column is None else F.col(column)).cast(kind).alias(name)
+            for name, (column, kind) in named.items()
+        )
     )
 
 

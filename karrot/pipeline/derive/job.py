@@ -16,6 +16,7 @@ The names of the files of ``verdict_runs`` say where the parts of a day begin.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,13 +26,13 @@ from operator import or_
 from typing import Final, NamedTuple
 
 import structlog
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from karrot.history.held_days import Derived, Note
 from karrot.pipeline.derive.lag_minute import group_lags, lag_minute, merged, spread
 from karrot.pipeline.derive.lag_seconds import by_hindsight, is_inexact
-from karrot.pipeline.derive.offsets_lag_and_rebalances import DayHandover, MidnightEdges, PartitionLagJob
+from karrot.pipeline.derive.offsets_lag_and_rebalances import DayHandover, PartitionLagJob
 from karrot.pipeline.derive.rates_minute import rates_minute, whole_listings
 from karrot.pipeline.derive.skew_minute import skew_minute
 from karrot.pipeline.derive.slo_daily import Objective, slo_daily
@@ -51,9 +52,6 @@ from karrot.pipeline.store.table_files import (
 
 PART_ROWS: Final = 2_000_000
 """A part with this number of rows of ``events`` and ``partitions`` gets no later rows, except late ones."""
-
-IN_PARTS: Final = ("lag_minute", "skew_minute", "rates_minute", "verdict_runs")
-"""The tables that have a file for each part of a day."""
 
 _DAY_MINUTES: Final = 1_440
 _STEP_MINUTES: Final = 10
@@ -100,30 +98,19 @@ def is_in(parts: Iterable[Part], at: str, margin: timedelta = timedelta(0)) -> C
     )
 
 
-def received_in(rows: DataFrame, parts: Collection[Part]) -> DataFrame:
-    return rows if all(part.is_whole for part in parts) else rows.where(is_in(parts, "received_at"))
-
-
-def received_until(rows: DataFrame, parts: Collection[Part], margin: timedelta) -> DataFrame:
-    """The rows of the parts' days that were received before the end of the part, or at most ``margin`` after it."""
-    if all(part.is_last for part in parts):
-        return rows
-    at, day = F.col("received_at"), F.col("day")
-    return rows.where(reduce(or_, ((day == F.lit(part.day)) & (at < F.lit(part.until + margin)) for part in parts)))
-
-
-def numbered_by_day(runs: DataFrame, parts: Collection[Part]) -> DataFrame:
-    """Give the verdict ``runs`` of parts greater numbers than those of the day's earlier parts."""
-    numbers = F.col("run")
-    for part in parts:
-        if part.begins:
-            before = F.lit(part.begins * _RUNS_PER_MINUTE).cast("bigint")
-            numbers = F.when(F.col("day") == F.lit(part.day), F.col("run") + before).otherwise(numbers)
-    return runs.withColumn("run", numbers)
+def is_seen_by(parts: Sequence[Part], margin: timedelta) -> Column:
+    """Whether an event of the parts' days was received before the end of its part, or at most ``margin`` after it."""
+    day, at = F.col("day"), F.col("received_at")
+    in_time = ((day == F.lit(part.day)) & (at < F.lit(part.until + margin)) for part in parts)
+    return reduce(or_, in_time, F.lit(all(part.is_last for part in parts)))
 
 
 def replace_parts(tables: Tables, rows: DataFrame, table: str, parts: Iterable[Part]) -> None:
+    """Replace the files of the parts. A day that is whole may have been in parts until now, so its other files go."""
     tables.replace_files(rows, table, {part.day: part.file(table) for part in parts})
+    for part in parts:
+        if part.is_whole:
+            tables.drop_other_files(rows.sparkSession, table, part.day)
 
 
 def chunks(parts: Iterable[Part]) -> Iterator[list[Part]]:
@@ -133,59 +120,47 @@ def chunks(parts: Iterable[Part]) -> Iterator[list[Part]]:
     """
     rest = sorted(parts)
     while rest:
-        chunk: dict[date, Part] = {}
-        later = []
-        for part in rest:
-            if len(chunk) == _AT_ONCE or part.day in chunk:
-                later.append(part)
-            else:
-                chunk[part.day] = part
-        yield [*chunk.values()]
-        rest = later
-
-
-class Batch(NamedTuple):
-    """What a batch has on a day: its number of rows, and when the first and the last was received (epoch ms)."""
-
-    table: str
-    day: date
-    name: str
-    rows: int
-    first_ms: int
-    last_ms: int
+        first_of_day = {part.day: part for part in reversed(rest)}
+        chunk = sorted(first_of_day.values())[:_AT_ONCE]
+        yield chunk
+        rest = [part for part in rest if part not in chunk]
 
 
 class DayLayout(NamedTuple):
-    """The ``parts`` of a day in order, and for each one a digest of the ``files`` on which it depends, by ``begins``.
+    """The parts of a day in order, each with a digest of the files on which it depends.
 
     ``until`` is the first minute after all rows of the day.
     """
 
-    parts: Sequence[Part]
-    files: Mapping[int, str]
+    digests: Mapping[Part, str]
     until: int
 
     @property
-    def files_by_part(self) -> dict[int, str]:
+    def parts(self) -> list[Part]:
+        return [*self.digests]
+
+    @property
+    def noted(self) -> dict[int, str]:
         """The digests for the note. A day of one part needs none, because the note has the digest of all its files."""
-        return {} if self.parts[0].is_whole else dict(self.files)
+        return {} if self.parts[0].is_whole else {part.begins: files for part, files in self.digests.items()}
 
     def changed(self, before: Derived | None) -> list[Part]:
         """The parts that depend on other files than ``before``. Without ``before``, all parts."""
         known = {} if before is None else before.parts
-        return [part for part in self.parts if known.get(part.begins) != self.files[part.begins]]
+        return [part for part, files in self.digests.items() if known.get(part.begins) != files]
 
 
 class Layouts(NamedTuple):
     """Decides where the parts of days begin.
 
-    ``batches`` are the batches of events and partitions on these days. ``margin`` is how far beyond its end the tables
-    of a part depend on events.
+    ``batches`` are the batches of events and partitions on these days: rows with ``table``, ``day``, ``batch_id``,
+    ``rows``, and ``first_ms`` and ``last_ms``, when the first and the last row was received. ``margin`` is how far
+    beyond its end the tables of a part depend on events.
     """
 
     spark: SparkSession
     tables: Tables
-    batches: Sequence[Batch]
+    batches: Sequence[Row]
     margin: timedelta
     part_rows: int
 
@@ -197,28 +172,28 @@ class Layouts(NamedTuple):
         """
         batches = [batch for batch in self.batches if batch.day == day]
         until = max((batch.last_ms // _MINUTE_MS % _DAY_MINUTES + 1 for batch in batches), default=0)
-        begins = [0] if stays_whole else self._written(day) or [0]
+        written = self._begins_written(day)
+        begins = [0] if stays_whole else written or [0]
         if not stays_whole and sum(batch.rows for batch in batches) > self.part_rows * len(begins):
             # Unless it is known how far the day was derived, its last part stays as it is.
-            free = before.until if before and before.until else _DAY_MINUTES if self._written(day) else 0
+            free = before.until if before and before.until else _DAY_MINUTES if written else 0
             begins = split(begins, self._rows_by_step(day), free, self.part_rows)
-        parts = parts_from(day, begins)
-        return DayLayout(parts, {part.begins: self._depends_on(part, batches, files) for part in parts}, until)
+        digests: dict[Part, str] = {}
+        for part in parts_from(day, begins):
+            # The part's rows can change with the files of all batches that are not later.
+            end_ms = int((part.until + self.margin).timestamp() * 1000)
+            later = {(each.table, each.batch_id) for each in batches if each.first_ms >= end_ms}
+            digests[part] = digest(name for name in files if _batch_of(name) not in later)
+        return DayLayout(digests, until)
 
     def written(self, day: date) -> list[Part]:
         """The parts of a day that are written. A day without files is one part."""
-        return parts_from(day, self._written(day) or [0])
+        return parts_from(day, self._begins_written(day) or [0])
 
-    def _written(self, day: date) -> list[int]:
+    def _begins_written(self, day: date) -> list[int]:
         names = listing(self.spark, self.tables.path("verdict_runs", f"day={day.isoformat()}"))
         found = [found for name in names if (found := _BEGINS.fullmatch(name))]
         return sorted({0, *(60 * int(each[1] or 0) + int(each[2] or 0) for each in found)}) if found else []
-
-    def _depends_on(self, part: Part, batches: Sequence[Batch], files: Sequence[str]) -> str:
-        """A digest of the files with which the part's rows can change: those of all batches that are not later."""
-        end_ms = int((part.until + self.margin).timestamp() * 1000)
-        later = {(each.table, each.name) for each in batches if each.first_ms >= end_ms}
-        return digest(name for name in files if _batch_of(name) not in later)
 
     def _rows_by_step(self, day: date) -> dict[int, int]:
         """The number of rows received in each step of ten minutes of a day, by its first minute."""
@@ -247,10 +222,6 @@ def split(begins: Sequence[int], rows: Mapping[int, int], free: int, most: int) 
             so_far = 0
         so_far += rows[minute]
     return made
-
-
-def is_of_events(file: str) -> bool:
-    return file.partition("/")[0] in SOURCES
 
 
 def _batch_of(file: str) -> tuple[str, str]:
@@ -315,44 +286,38 @@ def derive(
     read = _with_neighbours(_with_neighbours(days)) & found.keys()
     sources = _look_over(spark, tables, read, rules.longest)
     layouts = Layouts(spark, tables, sources.batches, rules.longest, part_rows)
-    layout = {
-        day: layouts.of(
-            day,
-            files.get(day, ()),
-            before.get(day),
-            stays_whole=day in handed or not all(map(is_of_events, files.get(day, ()))),
-        )
-        for day in days
-    }
     # A part can only be as before if the last run finished its day, by the same rules.
     finished = note.days if str(rules) == note.rules and not only else {}
-    parts = [part for day in days for part in layout[day].changed(None if day in handed else finished.get(day))]
+    layout, done, parts = dict[date, DayLayout](), dict[date, Derived](), list[Part]()
+    for day in days:
+        names = files.get(day, ())
+        stays_whole = day in handed or any(name.partition("/")[0] not in SOURCES for name in names)
+        laid = layout[day] = layouts.of(day, names, before.get(day), stays_whole=stays_whole)
+        parts += laid.changed(None if day in handed else finished.get(day))
+        given = handed.get(day, DayHandover())
+        edges = (sources.heads[day] + given.head, sources.tails[day] + given.tail)
+        done[day] = Derived(found.get(day, ""), *edges, given.mark, laid.noted, laid.until)
     for chunk in chunks(parts):
         on_progress(f"deriving {chunk[0].day} to {chunk[-1].day}")
         _derive_parts(sources, lags, rules, chunk)
-    edges = {day: sources.edges.get(day, MidnightEdges()).plus(handed.get(day, DayHandover()).edges) for day in days}
-    beside = _beside_changed_midnights(
-        before, edges, lambda day: layout[day].parts if day in layout else layouts.written(day)
-    )
+
+    def parts_of(day: date) -> list[Part]:
+        return layout[day].parts if day in layout else layouts.written(day)
+
+    # These parts have a midnight with changed samples on its other side.
+    nothing = Derived("")
+    beside = {parts_of(day - _DAY)[-1] for day, each in done.items() if each.head != before.get(day, nothing).head}
+    beside |= {parts_of(day + _DAY)[0] for day, each in done.items() if each.tail != before.get(day, nothing).tail}
     for chunk in chunks(part for part in beside.difference(parts) if part.day in found):
         _derive_rates(sources, lags, rules, chunk)
-    for day, each in layout.items():
-        if each.parts[0].is_whole and not layouts.written(day)[0].is_whole:  # the later parts' files go
-            for name in IN_PARTS:
-                tables.drop_other_files(spark, name, day)
     on_progress("deriving intervals and incidents")
     derive_history(spark, tables, days, silence=rules.silence, unfinished=begun)
-    done = {
-        day: Derived(
-            found[day], *edges[day], handed.get(day, DayHandover()).mark, layout[day].files_by_part, layout[day].until
-        )
-        for day in found.keys() & layout.keys()
-    }
     kept, unfinished = (
         {day: derived for day, derived in noted.items() if day not in layout} for noted in (note.days, note.unfinished)
     )
+    kept |= {day: derived for day, derived in done.items() if day in found}
     # With `only`, keep the old rules in the note: the days outside `only` were derived by the old rules.
-    write_note(spark, tables, Note(note.rules if only and before else str(rules), kept | done, unfinished))
+    write_note(spark, tables, Note(note.rules if only and before else str(rules), kept, unfinished))
     return days
 
 
@@ -360,15 +325,16 @@ def derive(
 class _Sources:
     """The tables ``events`` and ``partitions``, with what `_look_over` found.
 
-    ``edges`` counts the listed partitions. ``inexact`` are the days on which a lag in seconds may be known better from
-    later data.
+    ``heads`` and ``tails`` count each day's listed partitions near its first and its last midnight. ``inexact`` are the
+    days on which a lag in seconds may be known better from later data.
     """
 
     spark: SparkSession
     tables: Tables
-    batches: Sequence[Batch]
+    batches: Sequence[Row]
     repeating: frozenset[str]
-    edges: Mapping[date, MidnightEdges]
+    heads: Counter[date]
+    tails: Counter[date]
     inexact: frozenset[date]
 
     def read(self, name: str, days: Collection[date]) -> DataFrame:
@@ -412,19 +378,13 @@ def _look_over(spark: SparkSession, tables: Tables, days: Collection[date], marg
         F.bool_or("inexact").alias("inexact"),
     )
     found = spans.withColumn("overlaps", F.col("first") <= F.max("last").over(earlier)).collect()
-    edges: dict[date, MidnightEdges] = {}
+    heads, tails = Counter[date](), Counter[date]()
     for row in found:
         if row.table == "partitions":
-            head, tail = edges.get(row.day, MidnightEdges())
-            edges[row.day] = MidnightEdges(head + row.head, tail + row.tail)
-    return _Sources(
-        spark,
-        tables,
-        [Batch(row.table, row.day, row.batch_id, row.rows, row.first_ms, row.last_ms) for row in found],
-        frozenset(row.table for row in found if row.overlaps),
-        edges,
-        frozenset(row.day for row in found if row.inexact),
-    )
+            heads[row.day] += row.head
+            tails[row.day] += row.tail
+    repeating = frozenset(row.table for row in found if row.overlaps)
+    return _Sources(spark, tables, found, repeating, heads, tails, frozenset(row.day for row in found if row.inexact))
 
 
 def _derive_parts(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules, parts: Sequence[Part]) -> None:
@@ -434,20 +394,17 @@ def _derive_parts(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules, 
     """
     tables, days = sources.tables, [part.day for part in parts]
     all_events, all_partitions = (sources.read(name, days) for name in SOURCES)
-    events, partitions = received_in(all_events, parts), received_in(all_partitions, parts)
-    listings = whole_listings(events, partitions)
-    timed = events
+    in_parts = F.lit(True) if all(part.is_whole for part in parts) else is_in(parts, "received_at")
+    events, partitions = all_events.where(in_parts), all_partitions.where(in_parts)
+    listings, timed = whole_listings(events, partitions), events
     if not sources.inexact.isdisjoint(days):
-        seen, listed = (received_until(rows, parts, rules.longest) for rows in (all_events, all_partitions))
+        seen = is_seen_by(parts, rules.longest)
         polled = tables.read(sources.spark, "ends", days=days)
-        timed = by_hindsight(events, seen, listed, polled, longest=rules.longest)
+        timed = by_hindsight(events, all_events.where(seen), all_partitions.where(seen), polled, longest=rules.longest)
 
     def derive_lag_and_slo(measured: DataFrame | None) -> None:
         lag = lag_minute(timed) if measured is None else merged(lag_minute(timed), group_lags(measured))
         replace_parts(tables, lag, "lag_minute", parts)
-        for part in parts:
-            if part.is_whole:  # the day may have been in parts until now, and its minutes are read below
-                tables.drop_other_files(sources.spark, "lag_minute", part.day)
         if ended := [part.day for part in parts if part.is_last]:
             lags_of_partitions = all_partitions
             if measured is not None:
@@ -465,7 +422,10 @@ def _derive_parts(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules, 
 
     def derive_runs() -> None:
         runs = verdict_runs(events, partitions, silence=rules.silence)
-        replace_parts(tables, numbered_by_day(runs, parts), "verdict_runs", parts)
+        for part in (part for part in parts if part.begins):  # the runs of later parts have greater numbers
+            before = F.when(F.col("day") == F.lit(part.day), part.begins * _RUNS_PER_MINUTE).otherwise(0)
+            runs = runs.withColumn("run", F.col("run") + before.cast("bigint"))
+        replace_parts(tables, runs, "verdict_runs", parts)
 
     with lags.measured(listings, days) as measured:
         _at_once(
@@ -490,16 +450,6 @@ def _at_once(spark: SparkSession, *jobs: Callable[[], object]) -> None:
         except KeyboardInterrupt:
             spark.sparkContext.cancelAllJobs()
             raise
-
-
-def _beside_changed_midnights(
-    before: Mapping[date, Derived], edges: Mapping[date, MidnightEdges], parts_of: Callable[[date], Sequence[Part]]
-) -> set[Part]:
-    """The parts whose first or last minutes change, because samples on the other side of midnight changed."""
-    nothing = Derived("")
-    earlier = {parts_of(day - _DAY)[-1] for day, each in edges.items() if each.head != before.get(day, nothing).head}
-    later = {parts_of(day + _DAY)[0] for day, each in edges.items() if each.tail != before.get(day, nothing).tail}
-    return earlier | later
 
 
 def _derive_rates(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules, parts: Sequence[Part]) -> None:

@@ -93,15 +93,10 @@ def filled(lags: DataFrame, seen: DataFrame, longest: timedelta) -> DataFrame:
     held = lags.withColumn("until", until).withColumn("held_minute", F.explode(minutes))
     is_own = F.bool_or(F.col("held_minute") == F.col("minute")).over(Window.partitionBy(*GROUP, "held_minute"))
     own = held.withColumn("is_own", is_own).where("is_own")
-    return own.join(_sizes(lags, seen), on=[*_GROUP_DAY, "topic"]).select(
-        *PARTITION,
-        "day",
-        F.col("held_minute").alias("minute"),
-        "committed_offset",
-        "lag",
-        "lag_seconds",
-        "owner",
-        "partitions",
+    return (
+        own.join(_sizes(lags, seen), on=[*_GROUP_DAY, "topic"])
+        .withColumn("minute", F.col("held_minute"))
+        .select(*PARTITION, "day", "minute", "committed_offset", "lag", "lag_seconds", "owner", "partitions")
     )
 
 
@@ -159,28 +154,19 @@ def merged(of_events: DataFrame, of_commits: DataFrame) -> DataFrame:
     in at most half of the minutes, lag comes from the events. The reason is that without polls, log ends are known only
     for partitions that verdicts list.
     """
-    chosen = _with_lag_from_commits(of_events, of_commits)
-    measured = chosen.select(*_GROUP_DAY).distinct().withColumn("is_measured", F.lit(True))
-    heard = of_events.join(measured, on=list(_GROUP_DAY), how="left")
-    lagless = heard.select(
-        *(
-            F.when(F.col("is_measured").isNull(), F.col(name)).alias(name) if name in _OF_LAG else F.col(name)
-            for name in of_events.columns
-        )
-    )
+    of_day = Window.partitionBy(*_GROUP_DAY)
+    # In the rows of events, `is_whole` is NULL.
+    both = of_events.withColumn("is_whole", F.lit(None).cast("boolean")).unionByName(of_commits)
+    is_mostly_whole = F.avg(F.col("is_whole").cast("double")).over(of_day) > _MOST
+    has_events = F.bool_or(F.col("is_whole").isNull()).over(of_day)
+    judged = both.withColumn("is_measured", F.coalesce(is_mostly_whole | ~has_events, F.lit(False)))
+    chosen = judged.where(F.col("is_measured") | F.col("is_whole").isNull())
+    has_lag = ~F.col("is_measured") | F.col("is_whole").isNotNull()
     added = ("count", "not_ok")
     either = (name for name in columns_of(LAG_MINUTE) if name not in (*GROUP, "minute", *added))
     return (
-        lagless.unionByName(chosen)
+        chosen.withColumns({name: F.when(has_lag, F.col(name)) for name in _OF_LAG})
         .groupBy(*_GROUP_DAY, "minute")
         .agg(*(F.sum(name).alias(name) for name in added), *(F.max(name).alias(name) for name in either))
         .select(*columns_of(LAG_MINUTE), "day")
     )
-
-
-def _with_lag_from_commits(of_events: DataFrame, of_commits: DataFrame) -> DataFrame:
-    """Keep the groups and days of ``of_commits`` whose lag comes from commits."""
-    mostly = F.avg(F.col("is_whole").cast("double")).over(Window.partitionBy(*_GROUP_DAY)) > _MOST
-    heard = of_events.select(*_GROUP_DAY).distinct().withColumn("is_heard", F.lit(True))
-    judged = of_commits.withColumn("mostly", mostly).join(heard, on=list(_GROUP_DAY), how="left")
-    return judged.where(F.col("mostly") | F.col("is_heard").isNull()).drop("mostly", "is_heard", "is_whole")

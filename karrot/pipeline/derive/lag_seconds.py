@@ -208,27 +208,19 @@ def by_hindsight(
     ``seen`` are all events whose log ends are samples, and ``partitions`` are the partitions that they list. ``ends``
     are polls of the brokers. If two samples are more than ``longest`` apart, the time between them is unknown.
     """
-    refresh_ms = F.when(F.col("source") == Source.KAFKA.value, 0).otherwise(REFRESH_MS)
+    of_worst = {"topic": "max_lag_topic", "partition": "max_lag_partition", "committed_offset": "max_lag_committed"}
     asking = events.where(is_inexact()).withColumns(
         {
-            "topic": F.col("max_lag_topic"),
-            "partition": F.col("max_lag_partition"),
+            **{name: F.col(column) for name, column in of_worst.items()},
             "at_ms": F.col("observed_at_ms"),
-            "committed_offset": F.col("max_lag_committed"),
-            "refresh_ms": refresh_ms,
+            "refresh_ms": F.when(F.col("source") == Source.KAFKA.value, 0).otherwise(REFRESH_MS),
         }
     )
     logs = asking.select(*_LOG_OF_DAY).distinct()
     # Some events do not list their max-lag partition, so add these partitions as rows of ``partitions``.
-    worst = seen.select(
-        "cluster",
-        F.col("max_lag_topic").alias("topic"),
-        F.col("max_lag_partition").alias("partition"),
-        "day",
-        "observed_at",
-        F.col("max_lag_committed").alias("end_offset"),
-        F.col("max_lag").alias("current_lag"),
-    )
+    of_listed = {"topic": "max_lag_topic", "partition": "max_lag_partition", "end_offset": "max_lag_committed"}
+    listed = (F.col(column).alias(name) for name, column in {**of_listed, "current_lag": "max_lag"}.items())
+    worst = seen.select("cluster", "day", "observed_at", *listed)
     judged = partitions.unionByName(worst, allowMissingColumns=True)
     of_logs = _all_samples(ends, judged).join(F.broadcast(logs), on=list(_LOG_OF_DAY), how="left_semi")
     in_time = sample_spans(_agreeing(of_logs, _LOG_OF_DAY), longest, within=_LOG_OF_DAY)

@@ -29,21 +29,15 @@ _MADE = ("offsets_minute", "partition_lag_minute", "rebalances")
 _MEMBERS_BACK = timedelta(days=30)
 
 
-class MidnightEdges(NamedTuple):
-    """The numbers of a day's samples of partitions near its first (``head``) and its last midnight (``tail``)."""
-
-    head: int = 0
-    tail: int = 0
-
-    def plus(self, other: "MidnightEdges") -> "MidnightEdges":
-        return MidnightEdges(self.head + other.head, self.tail + other.tail)
-
-
 class DayHandover(NamedTuple):
-    """The data that a day hands to the next day: the ``mark`` of the needed rows, and the ``edges``."""
+    """What a day hands on: the ``mark`` of the rows that the next day needs, and numbers of samples.
+
+    ``head`` and ``tail`` count the samples of partitions near the day's first and its last midnight.
+    """
 
     mark: str = ""
-    edges: MidnightEdges = MidnightEdges()
+    head: int = 0
+    tail: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +80,12 @@ class PartitionLagJob:
         self.tables.replace_days(rebalances(members).where(F.col("day") == F.lit(day)), "rebalances", [day])
         nearest_before = self._days_until("partition_lag_minute", day - _DAY, FORGOTTEN)[-1:]
         before = carried(self._read("partition_lag_minute", nearest_before))
-        with persisted(self._ends(day)) as ends:
+        seen, midnight_ms = self._samples([day - _DAY, day]), int(datetime.combine(day, time(), UTC).timestamp()) * 1000
+        spans = sample_spans(seen, self.longest).withColumn("is_of_day", F.col("at_ms") >= midnight_ms)
+        with persisted(spans) as ends:
             lags = partition_lag_minute(commits, before, ends, owners(members), longest=self.longest)
             self.tables.replace_days(lags, "partition_lag_minute", [day])
             return self._handed(day, ends.where("is_of_day"))
-
-    def _ends(self, day: date) -> DataFrame:
-        seen = self._samples([day - _DAY, day])
-        since_ms = int(datetime.combine(day, time(), UTC).timestamp()) * 1000
-        return sample_spans(seen, self.longest).withColumn("is_of_day", F.col("at_ms") >= since_ms)
 
     def _samples(self, days: Collection[date]) -> DataFrame:
         return log_end_samples(*(self._read(name, days) for name in ("ends", "partitions")))
@@ -118,7 +109,7 @@ class PartitionLagJob:
         handed = (carried(lags), ends.drop("next_ms", "next_offset"), self._read("members", [day]))
         marks = reduce(DataFrame.unionByName, (_mark(each, place) for place, each in enumerate(handed)))
         mark = "-".join(str(row.mark) for row in sorted(marks.collect()))
-        return DayHandover(mark, MidnightEdges(*edges.collect()[0]))
+        return DayHandover(mark, *edges.collect()[0])
 
 
 def hand_on(

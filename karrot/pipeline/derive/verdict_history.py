@@ -21,7 +21,7 @@ from karrot.history.held_days import day_of
 from karrot.pipeline.derive.incidents import SUMMARY_RUNS, incidents, summary_runs, without_summary
 from karrot.pipeline.derive.status_intervals import status_intervals
 from karrot.pipeline.schemas import GROUP
-from karrot.pipeline.store.filesystem import delete, listing, literal, rename_over
+from karrot.pipeline.store.filesystem import delete, listing, literal
 from karrot.pipeline.store.table_files import Tables, sound
 from karrot.pipeline.stream.query_runner import persisted
 
@@ -29,8 +29,8 @@ _DAY: Final = timedelta(days=1)
 _KEPT: Final = 8
 """How many summaries are kept. Late data of an older day needs the runs of all days."""
 
-_KEYS: Final = (*GROUP, "name", "start_of_nameless")
-"""The columns that identify an incident, with those of `_identity`."""
+_KEYS: Final = (*GROUP, "key")
+"""The columns that identify an incident, with `_key`."""
 
 
 def derive_history(
@@ -52,11 +52,7 @@ def derive_history(
     near = tables.read(spark, "verdict_runs", days=context)
     intervals = status_intervals(near, silence=silence, as_of=as_of)
     tables.replace_days(intervals.where(F.col("day").isin(sorted(targets))), "status_intervals", targets)
-    computed = incidents(runs, silence=silence, as_of=as_of)
-    if since is None:
-        _replace_all(spark, tables, computed)
-    else:
-        _replace_since(spark, tables, computed, since, summaries.nameless(since))
+    _replace_incidents(spark, tables, incidents(runs, silence=silence, as_of=as_of), summaries, since)
     summaries.write(since)
 
 
@@ -90,32 +86,22 @@ class _Summaries(NamedTuple):
         runs = without_summary(sound(self.tables.read(self.spark, "verdict_runs", days=days)))
         if since is None:
             return runs
-        summary = self.spark.read.schema(SUMMARY_RUNS).parquet(literal(self._path(since)))
         oldest = datetime.combine(min(self.there, default=since), time(), UTC)
-        return summary.where(F.col("last_at") >= F.lit(oldest)).unionByName(runs)
+        return self._read(since).where(F.col("last_at") >= F.lit(oldest)).unionByName(runs)
 
     def nameless(self, since: date) -> DataFrame:
-        """The incidents without an id that were open at the beginning of a day with a summary, by `_KEYS`."""
-        summary = self.spark.read.schema(SUMMARY_RUNS).parquet(literal(self._path(since)))
-        started = summary.withColumn("started_at", F.col("first_at")).withColumns(_identity())
+        """The day and the `_KEYS` of each incident without an id that was open when the day ``since`` began."""
         is_open = (F.col("kind") == "incident") & F.col("incident_id").isNull()
-        return started.where(is_open).select(F.to_date("started_at").alias("day"), *_KEYS)
+        started = self._read(since).where(is_open).withColumn("started_at", F.col("first_at"))
+        return started.withColumn("key", _key()).select(F.to_date("started_at").alias("day"), *_KEYS)
 
     def write(self, since: date | None) -> None:
         """Write the summary with which the next runs begin: the runs before the day before the newest."""
         if not self.there or any(each >= self.there[-1] - _DAY for each in self._days()):
             return
         day = self.there[-1] - _DAY
-        staged = self.tables.staging("summary")
         summary = summary_runs(self.with_runs(since, until=day), silence=self.silence, day=day)
-        try:
-            summary.repartition(1).sortWithinPartitions(*GROUP).write.parquet(staged, compression="zstd")
-            for written in listing(self.spark, staged):
-                if written.endswith(".parquet"):
-                    self.tables.require()
-                    rename_over(self.spark, f"{staged}/{written}", f"{self._path(day)}/summary.parquet")
-        finally:
-            delete(self.spark, staged)
+        self.tables.write_file(summary, GROUP, *self._place(day), "summary.parquet")
         for old in self._days()[:-_KEPT]:
             delete(self.spark, self._path(old))
         above, _, own = self._path().rpartition("/")
@@ -126,9 +112,15 @@ class _Summaries(NamedTuple):
         found = map(day_of, listing(self.spark, self._path()))
         return sorted(day for day in found if day is not None)
 
-    def _path(self, day: date | None = None) -> str:
-        below = () if day is None else (f"day={day.isoformat()}",)
-        return self.tables.path("_summaries", f"silence={self.silence // timedelta(milliseconds=1)}ms", *below)
+    def _read(self, day: date) -> DataFrame:
+        return self.spark.read.schema(SUMMARY_RUNS).parquet(literal(self._path(day)))
+
+    def _path(self, *days: date) -> str:
+        return self.tables.path(*self._place(*days))
+
+    def _place(self, *days: date) -> list[str]:
+        above = ["_summaries", f"silence={self.silence // timedelta(milliseconds=1)}ms"]
+        return [*above, *(f"day={day.isoformat()}" for day in days)]
 
 
 def reach(days: Collection[date], existing: Sequence[date], silence: timedelta) -> tuple[set[date], set[date]]:
@@ -144,30 +136,26 @@ def reach(days: Collection[date], existing: Sequence[date], silence: timedelta) 
     return targets, _with_nearest(targets, existing) | before & {*existing}
 
 
-def _replace_all(spark: SparkSession, tables: Tables, computed: DataFrame) -> None:
-    """Replace all incidents, but write only the days whose rows differ."""
-    with persisted(computed) as now:
-        changed = _differing(now, tables.read(spark, "incidents"))
-        if changed:
-            tables.replace_days(now.where(F.col("day").isin(changed)), "incidents", changed)
-
-
-def _replace_since(spark: SparkSession, tables: Tables, computed: DataFrame, since: date, nameless: DataFrame) -> None:
+def _replace_incidents(
+    spark: SparkSession, tables: Tables, computed: DataFrame, summaries: _Summaries, since: date | None
+) -> None:
     """Replace the incidents that can differ, but write only the days whose rows do.
 
-    These are the incidents of the day ``since`` and later days, and those that were open at its beginning: each of them
-    is ``computed``, or it is ``nameless`` and may have got an id since.
+    With ``since``, these are the incidents of this day and later days, and those that were open at its beginning: each
+    of them is ``computed``, or it had no id and may have got one since.
     """
-    with persisted(computed.withColumns(_identity())) as now:
-        open_then = now.where(F.col("day") < F.lit(since)).select("day", *_KEYS).unionByName(nameless)
+    with persisted(computed.withColumn("key", _key())) as now:
+        if since is None:
+            changed = _differing(now, tables.read(spark, "incidents").withColumn("key", _key()))
+            if changed:
+                tables.replace_days(now.where(F.col("day").isin(changed)), "incidents", changed)
+            return
+        open_then = now.where(F.col("day") < F.lit(since)).select("day", *_KEYS).unionByName(summaries.nameless(since))
         with persisted(open_then.distinct()) as could_change:
-            days = {
-                row.day
-                for row in could_change.unionByName(now.select("day", *_KEYS)).select("day").distinct().collect()
-            }
-            days |= {day for day in tables.days(spark, "incidents") if day >= since}
+            touched = could_change.select("day").unionByName(now.select("day")).distinct().collect()
+            days = {row.day for row in touched} | {day for day in tables.days(spark, "incidents") if day >= since}
             marks = could_change.select(*_KEYS, F.lit(True).alias("can_differ")).distinct()
-            stored = tables.read(spark, "incidents", days=days).withColumns(_identity())
+            stored = tables.read(spark, "incidents", days=days).withColumn("key", _key())
             marked = stored.join(F.broadcast(marks), list(_KEYS), "left")
             can_differ = (F.col("day") >= F.lit(since)) | F.coalesce("can_differ", F.lit(False))
             before, others = (marked.where(each).select(*stored.columns) for each in (can_differ, ~can_differ))
@@ -182,13 +170,10 @@ def _differing(rows: DataFrame, others: DataFrame) -> list[date]:
     return [row.day for row in differing.select("day").distinct().collect()]
 
 
-def _identity() -> dict[str, Column]:
-    """The columns that identify an incident of a group: its id or, without an id, its start."""
-    is_nameless = F.col("incident_id").isNull()
-    return {
-        "name": F.coalesce("incident_id", F.lit("")),
-        "start_of_nameless": F.when(is_nameless, F.unix_micros("started_at")).otherwise(0),
-    }
+def _key() -> Column:
+    """What identifies an incident of a group: its id or, without an id, its start."""
+    start = F.unix_micros("started_at").cast("string")
+    return F.coalesce(F.concat(F.lit("id "), "incident_id"), start)
 
 
 def _newest(runs: DataFrame) -> datetime:

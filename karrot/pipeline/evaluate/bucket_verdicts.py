@@ -37,51 +37,6 @@ from karrot.text import EPOCH
 _NOBODY = ("", "")
 
 
-class VerdictMoment(NamedTuple):
-    """The cluster and the time of verdicts. ``new_id`` makes the id of a new incident of a group."""
-
-    cluster: str
-    now_ms: int
-    new_id: Callable[[str], uuid.UUID]
-
-
-class Notification(NamedTuple):
-    event: LagEvent
-    is_close: bool
-
-
-def evaluated(
-    state: BucketState, log_ends: LogEnds, asked: EvaluateRules, moment: VerdictMoment
-) -> tuple[BucketState, list[Notification]]:
-    """Judge every group of the bucket, and return the notifications that Burrow would send.
-
-    Groups without a commit for too long are forgotten, and those that an earlier command read and this one does not.
-    """
-    now_ms, now = moment.now_ms, moment.now_ms // 1000
-    expiry_ms = (now - asked.expire_group) * 1000
-    old = {
-        each.key
-        for each in state.groups
-        if expiry_ms > each.alive_ms or not any(some.has(each.name) for some in asked.read)
-    }
-    state = without_groups(state, old)
-    found = _Judged.of(state, log_ends, asked.rules, now)
-    sent: list[Notification] = []
-    for number, group in enumerate(state.groups):
-        if not group.last_commit_ms or not asked.sent.has(group.name):
-            continue  # without a commit, only the group's members are known
-        status = group_status([Status(int(found.worst[number]))])
-        told = notify(group.notified, status, now_ms, asked.notifier, partial(moment.new_id, group.name))
-        if told is None:
-            continue
-        event = _event(state, found, number, status, moment, lists_all=asked.lists_all)
-        if told.incident is not None:
-            start = EPOCH + timedelta(milliseconds=told.incident.start_ms)
-            event = event._replace(incident_id=told.incident.id, incident_start=start)
-        sent.append(Notification(event, told.is_close))
-    return state, sent
-
-
 class _Judged(NamedTuple):
     codes: Codes
     lag: Ints
@@ -112,51 +67,36 @@ class _Judged(NamedTuple):
         return cls(codes, lag, worst, total, largest, np.searchsorted(partitions.group, np.arange(count + 1)))
 
 
-def _event(
-    state: BucketState, found: _Judged, number: int, status: Status, moment: VerdictMoment, *, lists_all: bool
-) -> LagEvent:
-    group, partitions = state.groups[number], state.partitions
-    owners, largest = group.owners(), int(found.largest[number])
-    rows = np.arange(found.begin[number], found.begin[number + 1])
-    count, full = sum(group.listed.values()), int((partitions.rings.filled[rows] == partitions.rings.intervals).sum())
-    listed = rows if lists_all else rows[found.codes[rows] > Status.OK]
-    return LagEvent(
-        moment.cluster,
-        group.name,
-        status.name,
-        int(found.total[number]),
-        moment.now_ms,
-        Source.KAFKA,
-        complete=complete_share(full, count) if count else 0.0,
-        partition_count=count,
-        max_lag=None if largest < 0 else _partition(partitions, found, owners, largest),
-        partitions=(
-            *(_partition(partitions, found, owners, row) for row in listed.tolist()),
-            *(_without_commits(group, partitions, owners, rows) if lists_all else ()),
-        ),
-    )
-
-
 def _without_commits(group: GroupMemory, partitions: Partitions, owners: Owners, rows: Ints) -> Iterator[PartitionLag]:
     """The partitions of the group's topics on which it has not committed."""
     committed = set(zip(partitions.topic[rows].tolist(), partitions.partition[rows].tolist(), strict=True))
     for topic, count in group.listed.items():
         for number in range(count):
             if (topic, number) not in committed:
-                owner = owners.get((topic, number), _NOBODY)
-                yield PartitionLag(topic, number, Status.OK.name, 0, None, None, *owner, complete=0.0)
+                owner, client_id = owners.get((topic, number), _NOBODY)
+                yield PartitionLag(
+                    topic=topic,
+                    partition=number,
+                    owner=owner,
+                    client_id=client_id,
+                    status_text=Status.OK.name,
+                    current_lag=0,
+                    complete=0.0,
+                )
 
 
 def _partition(partitions: Partitions, found: _Judged, owners: Owners, row: int) -> PartitionLag:
     rings, topic, number = partitions.rings, str(partitions.topic[row]), int(partitions.partition[row])
+    owner, client_id = owners.get((topic, number), _NOBODY)
     return PartitionLag(
-        topic,
-        number,
-        Status(int(found.codes[row])).name,
-        int(found.lag[row]),
-        rings.sample(row, newest=False),
-        rings.sample(row, newest=True),
-        *owners.get((topic, number), _NOBODY),
+        topic=topic,
+        partition=number,
+        owner=owner,
+        client_id=client_id,
+        status_text=Status(int(found.codes[row])).name,
+        start=rings.sample(row, newest=False),
+        end=rings.sample(row, newest=True),
+        current_lag=int(found.lag[row]),
         complete=as_written(float(np.float32(max(1, int(rings.filled[row])) / rings.intervals))),
     )
 
@@ -167,23 +107,12 @@ DELETION: Final = "deletion"
 """The kinds of the rows of new records. A group with new members has a row for each member and partition."""
 
 OUT: Final = (
-    "bucket int, state binary, groups bigint, partitions bigint, notifications bigint, consumer string, event string, "
-    "is_close boolean"
+    "bucket int, state binary, groups bigint, partitions bigint, notifications bigint, consumer string, event string"
 )
 """The columns of the result: a row with the new state and its size, and a row for each notification."""
 
-_OUT: Final = pa.schema(
-    {
-        "bucket": pa.int32(),
-        "state": pa.binary(),
-        "groups": pa.int64(),
-        "partitions": pa.int64(),
-        "notifications": pa.int64(),
-        "consumer": pa.string(),
-        "event": pa.string(),
-        "is_close": pa.bool_(),
-    }
-)
+_ARROW_TYPES: Final = {"int": pa.int32(), "binary": pa.binary(), "bigint": pa.int64(), "string": pa.string()}
+_OUT: Final = pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in (each.split() for each in OUT.split(", "))])
 
 
 class StateSize(NamedTuple):
@@ -211,9 +140,9 @@ class BucketTask:
 
         ``shared`` is a broadcast variable with the `LogEnds`.
         """
-        return lambda before, new: self._judge(before, new, shared.value)
+        return lambda before, new: self._after(before, new, shared.value)
 
-    def _judge(self, before: pa.Table, new: pa.Table, log_ends: LogEnds) -> pa.Table:
+    def _after(self, before: pa.Table, new: pa.Table, log_ends: LogEnds) -> pa.Table:
         intervals = self.asked.rules.intervals
         bucket = (before if len(before) else new).column("bucket")[0].as_py()
         state = BucketState.empty(intervals)
@@ -222,28 +151,72 @@ class BucketTask:
         records = new_records(new)
         places = ((each.topic_key, each.partition) for each in (state.partitions, records.commits))
         log_ends = log_ends.only(np.concatenate([source_key(*place) for place in places]))
-        state = take(state, records, log_ends, self.asked)
-        sent = list[Notification]()
+        state, sent = take(state, records, log_ends, self.asked), list[LagEvent]()
         if self.judges:
-
-            def new_id(group: str) -> uuid.UUID:
-                return uuid.uuid5(uuid.NAMESPACE_URL, f"{self.batch}/{self.cluster}/{group}")
-
-            moment = VerdictMoment(self.cluster, self.now_ms, new_id)
-            state, sent = evaluated(state, log_ends, self.asked, moment)
+            state, sent = self.judge(state, log_ends)
         groups = sum(1 for each in state.groups if each.last_commit_ms)
         size = {"groups": groups, "partitions": len(state.partitions.group), "notifications": len(sent)}
         rows: list[dict[str, Any]] = [{"bucket": bucket, "state": state.to_bytes(), **size}]
         rows += [
-            {
-                "bucket": bucket,
-                "consumer": each.event.consumer,
-                "event": json.dumps(each.event, default=_as_text),
-                "is_close": each.is_close,
-            }
-            for each in sent
+            {"bucket": bucket, "consumer": each.consumer, "event": json.dumps(each, default=_as_text)} for each in sent
         ]
         return pa.Table.from_pylist(rows, _OUT)
+
+    def judge(self, state: BucketState, log_ends: LogEnds) -> tuple[BucketState, list[LagEvent]]:
+        """Judge every group of the bucket, and return the notifications that Burrow would send.
+
+        Groups without a commit for too long are forgotten, and those that an earlier command read and this one does
+        not.
+        """
+        asked, now = self.asked, self.now_ms // 1000
+        expiry_ms = (now - asked.expire_group) * 1000
+        old = {
+            each.key
+            for each in state.groups
+            if expiry_ms > each.alive_ms or not any(some.has(each.name) for some in asked.read)
+        }
+        state = without_groups(state, old)
+        found = _Judged.of(state, log_ends, asked.rules, now)
+        sent: list[LagEvent] = []
+        for number, group in enumerate(state.groups):
+            if not group.last_commit_ms or not asked.sent.has(group.name):
+                continue  # without a commit, only the group's members are known
+            status = group_status([Status(int(found.worst[number]))])
+            told = notify(group.notified, status, self.now_ms, asked.notifier, partial(self._new_id, group.name))
+            if told is None:
+                continue
+            event = self._event(state, found, number, status)
+            if told.incident is not None:
+                start = EPOCH + timedelta(milliseconds=told.incident.start_ms)
+                event = event._replace(incident_id=told.incident.id, incident_start=start)
+            sent.append(event)
+        return state, sent
+
+    def _new_id(self, group: str) -> uuid.UUID:
+        return uuid.uuid5(uuid.NAMESPACE_URL, f"{self.batch}/{self.cluster}/{group}")
+
+    def _event(self, state: BucketState, found: _Judged, number: int, status: Status) -> LagEvent:
+        group, partitions = state.groups[number], state.partitions
+        owners, largest = group.owners(), int(found.largest[number])
+        rows = np.arange(found.begin[number], found.begin[number + 1])
+        count, rings = sum(group.listed.values()), partitions.rings
+        full = int((rings.filled[rows] == rings.intervals).sum())
+        listed = rows if self.asked.lists_all else rows[found.codes[rows] > Status.OK]
+        return LagEvent(
+            self.cluster,
+            group.name,
+            status.name,
+            int(found.total[number]),
+            self.now_ms,
+            Source.KAFKA,
+            complete=complete_share(full, count) if count else 0.0,
+            partition_count=count,
+            max_lag=None if largest < 0 else _partition(partitions, found, owners, largest),
+            partitions=(
+                *(_partition(partitions, found, owners, row) for row in listed.tolist()),
+                *(_without_commits(group, partitions, owners, rows) if self.asked.lists_all else ()),
+            ),
+        )
 
 
 def _as_text(value: datetime | Source) -> str:

@@ -1,4 +1,4 @@
-"""Declares the metrics of ``karrot pipeline evaluate``, keeps their values for a scrape, and judges its health."""
+"""Declares the metrics of ``karrot pipeline evaluate``, and keeps their values and its health for a scrape."""
 
 from datetime import timedelta
 from typing import Final
@@ -77,18 +77,19 @@ EVALUATE_METRICS: Final = (
 
 
 class EvaluateMetrics(MetricValues):
-    def __init__(self, *, cluster: str, started_s: float, interval_s: float) -> None:
+    def __init__(self, cluster: str, clock: Clock, every: timedelta) -> None:
         super().__init__(EVALUATE_METRICS)
-        self._cluster = cluster
+        self._cluster, self._clock, self._ended_ms = cluster, clock, clock.boot_ms()
+        self._limit_s = max(10 * every.total_seconds(), 1800.0)
         for metric in (BATCHES, UNREADABLE, LOG_END_FAILURES):
             self.add(metric, 0, cluster)
         for outcome in ("delivered", "refused"):
             self.add(VERDICTS, 0, cluster, outcome)
-        self.set(INTERVAL, interval_s, cluster)
-        self.set(LAST_BATCH, started_s, cluster)
+        self.set(INTERVAL, every.total_seconds(), cluster)
+        self.set(LAST_BATCH, clock.wall_ms() / 1000, cluster)
 
     def took(self, batch: EvaluatedBatch) -> None:
-        cluster = self._cluster
+        cluster, self._ended_ms = self._cluster, self._clock.boot_ms()
         self.set(CATCHING_UP, 0 if batch.is_judged else 1, cluster)
         self.set(BATCH_SECONDS, batch.seconds, cluster)
         self.set(GROUPS, batch.groups, cluster)
@@ -103,22 +104,11 @@ class EvaluateMetrics(MetricValues):
     def log_ends_failed(self) -> None:
         self.add(LOG_END_FAILURES, 1, self._cluster)
 
+    def trouble(self) -> str | None:
+        """Say that no batch has ended for ten intervals or, if that is longer, for 30 minutes: then something hangs.
 
-class BatchHealth:
-    """Says that no batch has ended for ten intervals or, if that is longer, for 30 minutes: then something hangs.
-
-    The first batches of a large topic take minutes.
-    """
-
-    def __init__(self, clock: Clock, every: timedelta) -> None:
-        self._clock = clock
-        self._limit_s = max(10 * every.total_seconds(), 1800.0)
-        self.batch_ended()
-
-    def batch_ended(self) -> None:
-        self._ended_ms = self._clock.boot_ms()
-
-    def __call__(self) -> str | None:
+        The first batches of a large topic take minutes.
+        """
         if self._clock.boot_ms() - self._ended_ms <= self._limit_s * 1000:
             return None
         return f"no batch has ended for more than {duration(self._limit_s)}"

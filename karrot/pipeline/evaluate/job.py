@@ -1,10 +1,9 @@
 """Runs ``karrot pipeline evaluate``: judges every consumer group from the stream of ``__consumer_offsets``.
 
 A batch has the new records. Spark sends the commits of a group to the bucket of the group, where the rings and the
-incidents of the bucket's groups are. The new state and the notifications of a batch are written into
-``<checkpoint>/state/batch=N``. After that, the note names the batch as valid, and the driver delivers the
-notifications. If the driver dies before it has written the note, the batch is repeated, with the same ids of incidents.
-If it dies later, the notifications are delivered again.
+incidents of the bucket's groups are. The new state and the notifications of a batch are written into the `StateFolder`.
+Then the driver delivers the notifications. If the driver dies before it has written the note, the batch is repeated,
+with the same ids of incidents. If it dies later, the notifications are delivered again.
 """
 
 import json
@@ -28,20 +27,24 @@ from karrot.clock import Clock, SystemClock
 from karrot.event import LagEvent
 from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.group_state import summarize
 from karrot.pipeline.evaluate.bucket_state import EvaluateRules
 from karrot.pipeline.evaluate.bucket_verdicts import COMMIT, DELETION, MEMBER, OUT, BucketTask, StateSize
 from karrot.pipeline.evaluate.recent_log_ends import LogEndSource, RecentLogEnds
-from karrot.pipeline.evaluate.verdict_delivery import Deliver, RefusedVerdict, ToSend, VerdictDelivery
+from karrot.pipeline.evaluate.verdict_delivery import Deliver, RefusedVerdict, VerdictDelivery
 from karrot.pipeline.ingest.events import read_lines
 from karrot.pipeline.ingest.job import LineBatch
 from karrot.pipeline.offsets.commits import bad_records, decode_offsets
 from karrot.pipeline.offsets.members import members_of
 from karrot.pipeline.schemas import PARTITION, RECORD_COLUMNS
-from karrot.pipeline.store.filesystem import delete, flush_files, listing, literal, read_text, write_text
+from karrot.pipeline.store.filesystem import delete, flush_files, listing, literal, write_text
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.query_runner import (
     CheckpointReader,
+    StateFolder,
+    StateNote,
     UnevenError,
+    UnusableState,
     batch_name,
     checkpoint_reader,
     persisted,
@@ -56,41 +59,33 @@ _LINE: Final = pa.schema(
 """The columns of the lines of an `karrot.pipeline.ingest.event_sources.EventSource`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToTables:
-    """Appends each verdict to the tables ``events`` and ``partitions``, as ``karrot pipeline ingest`` does.
+def to_tables(spark: SparkSession, tables: Tables, clock: Clock) -> Deliver:
+    """Return a function that appends each verdict to the tables ``events`` and ``partitions``, as ingest does.
 
-    The caller must hold the lease of these tables. Rows of a batch that is sent again are written once.
+    The caller must hold the lease of these tables. Rows of a batch that is sent again are written once. The function
+    writes in parts that fit into memory, and raises `UnevenError`.
     """
 
-    spark: SparkSession
-    tables: Tables
-    clock: Clock
-
-    def __call__(self, several: Iterable[ToSend]) -> VerdictDelivery:
-        """Write all, in parts that fit into memory. Raises `UnevenError`."""
-        return VerdictDelivery(sum(map(self._write, _parts(several))))
-
-    def _write(self, part: Sequence[tuple[ToSend, str]]) -> int:
+    def write(part: Sequence[tuple[StoredEvent, str]]) -> int:
         first, _ = part[0]
-        written_at = datetime.fromtimestamp(self.clock.wall_ms() / 1000, UTC)
-        path = f"{first.stored.event.cluster}/evaluate"
-        rows = [
-            {"value": line, "path": path, "offset": each.stored.seq, "written_at": written_at} for each, line in part
-        ]
-        batch_id = f"{first.stored.log_id:.8}-{first.stored.seq:012d}"
-        with persisted(read_lines(self.spark.createDataFrame(pa.Table.from_pylist(rows, _LINE)))) as lines:
-            summary = LineBatch(self.spark, self.tables, batch_id, lines, []).write()
+        written_at = datetime.fromtimestamp(clock.wall_ms() / 1000, UTC)
+        path = f"{first.event.cluster}/evaluate"
+        rows = [{"value": line, "path": path, "offset": each.seq, "written_at": written_at} for each, line in part]
+        batch_id = f"{first.log_id:.8}-{first.seq:012d}"
+        with persisted(read_lines(spark.createDataFrame(pa.Table.from_pylist(rows, _LINE)))) as lines:
+            summary = LineBatch(spark, tables, batch_id, lines, []).write()
         if not summary.is_even:
             raise UnevenError(f"batch {batch_id}: {summary}")
         return len(part)
 
+    return lambda several: VerdictDelivery(sum(map(write, _parts(several))))
 
-def _parts(several: Iterable[ToSend]) -> Iterator[list[tuple[ToSend, str]]]:
+
+def _parts(several: Iterable[StoredEvent]) -> Iterator[list[tuple[StoredEvent, str]]]:
     """Encode the verdicts as lines, and yield parts of at most `_PART_BYTES`, or of one larger line."""
-    part, size = list[tuple[ToSend, str]](), 0
+    part, size = list[tuple[StoredEvent, str]](), 0
     for each in several:
-        line = encode(each.stored).decode().removesuffix("\n")
+        line = encode(each).decode().removesuffix("\n")
         if part and size + len(line) > _PART_BYTES:
             yield part
             part, size = [], 0
@@ -112,27 +107,21 @@ _NEEDED: Final = (*PARTITION, "offset", "commit_ts_ms", *RECORD_COLUMNS, "key_ty
 """The columns of decoded records that are kept during a batch, besides the bytes of some."""
 
 
-class EvaluateNote(msgspec.Struct):
-    """The content of ``state.json``: the last valid ``batch``, its time, and whether its notifications are delivered.
+class EvaluateNote(StateNote):
+    """The content of ``state.json``: also the time of the batch, and whether its notifications are delivered.
 
     The ``id`` of the checkpoint makes the ids of incidents and events unique. ``next_seq`` is the sequence number of
     the first notification that is not delivered. A ring has ``intervals`` slots. ``topics`` are the topics on which
-    groups commit, with the hashes of their names. ``size`` is that of the state, and ``None`` in an older note.
+    groups commit, with the hashes of their names. ``size`` is that of the state.
     """
 
-    version: int = _VERSION
     id: str = ""
     intervals: int = 0
-    batch: int = -1
     now_ms: int = 0
     is_delivered: bool = True
     next_seq: int = 1
-    topics: dict[str, int] = {}
-    size: StateSize | None = None
-
-
-class UnusableState(ValueError):  # noqa: N818 (names what was found)
-    """The checkpoint is of a newer Karrot, has rings of another length, or lacks rows. The message says what to do."""
+    topics: dict[str, int] = msgspec.field(default_factory=dict)
+    size: StateSize = StateSize()
 
 
 class EvaluatedBatch(NamedTuple):
@@ -207,11 +196,10 @@ class Evaluate:
                     self._look(note.topics | found.topics, note, now_ms)
                 note = self._advance(rows, batch, note, now_ms, is_judged=is_judged)
         if not note.is_delivered:
-            delivery = self.deliver(_StoredNotifications(self.spark, self._place("state", f"batch={note.batch}"), note))
+            delivery = self.deliver(_StoredNotifications(self.spark, self._folder.of_batch(note.batch), note))
             if delivery.refused:
                 self._keep_refused(note.batch, delivery.refused)
-            size = note.size or self._size(note.batch)
-            next_seq = note.next_seq + size.notifications
+            size, next_seq = note.size, note.next_seq + note.size.notifications
             self._remember(msgspec.structs.replace(note, is_delivered=True, next_seq=next_seq))
             seconds = (self.clock.boot_ms() - began_ms) / 1000
             self.seen(
@@ -219,23 +207,21 @@ class Evaluate:
             )
 
     def note(self) -> EvaluateNote:
-        if self._note is not None:
-            return self._note
-        text = read_text(self.spark, self._place("state.json"))
-        if text is None:
-            return self._remember(EvaluateNote(id=uuid.uuid4().hex, intervals=self.asked.rules.intervals))
-        self._note = self._checked(msgspec.json.decode(text, type=EvaluateNote))
+        """Return the note. The first call reads it. Raises `UnusableState`."""
+        if self._note is None:
+            note = self._folder.note(EvaluateNote, _VERSION)
+            if note is None:
+                return self._remember(EvaluateNote(_VERSION, id=uuid.uuid4().hex, intervals=self.asked.rules.intervals))
+            self._note = self._checked(note)
         return self._note
 
     def _checked(self, note: EvaluateNote) -> EvaluateNote:
-        if note.version != _VERSION:
-            raise UnusableState(f"{self.checkpoint} is of another Karrot: use that one, or another --checkpoint")
         if note.intervals != self.asked.rules.intervals:
             raise UnusableState(
                 f"the rings in {self.checkpoint} have {note.intervals} intervals, and --rules asks for "
                 f"{self.asked.rules.intervals}: use the same intervals, or another --checkpoint"
             )
-        if note.size is not None and (found := self._size(note.batch)) != note.size:
+        if (found := self._size(note.batch)) != note.size:
             raise UnusableState(
                 f"the state in {self.checkpoint} is damaged, for example by a power cut: its numbers "
                 f"of buckets, groups, partitions and notifications are {[*found]}, not {[*note.size]}: use another one"
@@ -250,7 +236,7 @@ class Evaluate:
         task = BucketTask(self.asked, self.cluster, now_ms, f"{note.id}-{batch}", judges=is_judged)
         shared = self.spark.sparkContext.broadcast(history.as_arrays())
         out = state.groupBy("bucket").cogroup(rows.groupBy("bucket")).applyInArrow(task.of(shared), OUT)
-        path = self._place("state", f"batch={batch}")
+        path = self._folder.of_batch(batch)
         kind = F.when(F.col("state").isNotNull(), "state").otherwise("notification").alias("kind")
         out.select("*", kind).write.mode("overwrite").partitionBy("kind").parquet(path, compression="zstd")
         history.forget_old()
@@ -274,11 +260,8 @@ class Evaluate:
 
     def _remember(self, note: EvaluateNote) -> EvaluateNote:
         self.tables.require()
-        write_text(self.spark, self._place("state.json"), msgspec.json.encode(note).decode())
+        self._folder.remember(note)
         self._note = note
-        for name in listing(self.spark, self._place("state")):
-            if name != f"batch={note.batch}":
-                delete(self.spark, self._place("state", name))
         return note
 
     def _keep_unreadable(self, read: DataFrame, members: DataFrame, found: "_Found", batch_id: str) -> int:
@@ -300,21 +283,21 @@ class Evaluate:
 
     def _keep_refused(self, batch: int, refused: Sequence[RefusedVerdict]) -> None:
         lines = "".join(f"{msgspec.json.encode(each).decode()}\n" for each in refused)
-        write_text(self.spark, self._place("refused", f"batch={batch:012d}.jsonl"), lines)
-        for name in listing(self.spark, self._place("refused"))[:-_KEPT_BATCHES]:
-            delete(self.spark, self._place("refused", name))
+        write_text(self.spark, self._folder.place("refused", f"batch={batch:012d}.jsonl"), lines)
+        for name in listing(self.spark, self._folder.place("refused"))[:-_KEPT_BATCHES]:
+            delete(self.spark, self._folder.place("refused", name))
 
     def _size(self, batch: int) -> StateSize:
-        path = self._place("state", f"batch={batch}")
+        path = self._folder.of_batch(batch)
         if not listing(self.spark, path):
             return StateSize()
-        counts = F.count("groups"), F.sum("groups"), F.sum("partitions"), F.count("is_close")
+        counts = F.count("groups"), F.sum("groups"), F.sum("partitions"), F.count("event")
         row = self.spark.read.schema(OUT).parquet(literal(path)).agg(*counts).first()
         return StateSize(*(count or 0 for count in row or ()))
 
     def _read(self, batch: int) -> DataFrame:
         """The rows of the state after a batch. There are none before the first group."""
-        path = self._place("state", f"batch={batch}", "kind=state")
+        path = self._folder.of_batch(batch, "kind=state")
         if not listing(self.spark, path):
             return self.spark.createDataFrame([], OUT)
         return self.spark.read.schema(OUT).parquet(literal(path))
@@ -323,11 +306,12 @@ class Evaluate:
         intervals = self.asked.rules.intervals
         if batch < 0:
             return RecentLogEnds(intervals)
-        rows = self.spark.read.parquet(literal(self._place("state", f"batch={batch}", "kind=log_ends")))
+        rows = self.spark.read.parquet(literal(self._folder.of_batch(batch, "kind=log_ends")))
         return RecentLogEnds.from_table(rows.toArrow(), intervals)
 
-    def _place(self, *names: str) -> str:
-        return "/".join([self.checkpoint.rstrip("/"), *names])
+    @property
+    def _folder(self) -> StateFolder:
+        return StateFolder(self.spark, self.checkpoint)
 
 
 class _Found(NamedTuple):
@@ -360,15 +344,15 @@ class _StoredNotifications:
     folder: str
     note: EvaluateNote
 
-    def __iter__(self) -> Iterator[ToSend]:
+    def __iter__(self) -> Iterator[StoredEvent]:
         path = f"{self.folder}/kind=notification"
         if not listing(self.spark, path):
             return
-        rows = self.spark.read.schema(OUT).parquet(literal(path)).select("consumer", "event", "is_close")
+        rows = self.spark.read.schema(OUT).parquet(literal(path)).select("consumer", "event")
         now_ms = self.note.now_ms
         for seq, row in enumerate(rows.orderBy("consumer").toLocalIterator(), self.note.next_seq):
             event = msgspec.json.decode(row.event, type=LagEvent)
-            yield ToSend(StoredEvent(self.note.id, seq, now_ms, now_ms, to_wire(event), event), row.is_close)
+            yield StoredEvent(self.note.id, seq, now_ms, summarize(event, now_ms), to_wire(event), event)
 
 
 def _needed(decoded: DataFrame) -> DataFrame:

@@ -57,20 +57,15 @@ class RingArrays(NamedTuple):
         return type(self)(*map(np.concatenate, zip(self, other, strict=True)))
 
     def samples(self, row: int) -> list[OffsetSample]:
-        return [
-            OffsetSample(offset, timestamp_ms, None if lag == UNKNOWN else lag, seen_ms)
-            for offset, timestamp_ms, lag, seen_ms in zip(
-                *(column[row, self.intervals - int(self.filled[row]) :].tolist() for column in self[1:5]), strict=True
-            )
-        ]
+        return [self._sample(row, slot) for slot in range(self.intervals - int(self.filled[row]), self.intervals)]
 
     def sample(self, row: int, *, newest: bool) -> OffsetSample | None:
         filled = int(self.filled[row])
-        if not filled:
-            return None
-        slot = self.intervals - 1 if newest else self.intervals - filled
+        return self._sample(row, self.intervals - (1 if newest else filled)) if filled else None
+
+    def _sample(self, row: int, slot: int) -> OffsetSample:
         offset, timestamp_ms, lag, seen_ms = (int(column[row, slot]) for column in self[1:5])
-        return OffsetSample(offset, timestamp_ms, None if lag == UNKNOWN else lag, seen_ms)
+        return OffsetSample(offset, timestamp_ms, observed_at_ms=seen_ms, lag=None if lag == UNKNOWN else lag)
 
 
 def appended(rings: RingArrays, commits: CommitArrays, min_distance: int) -> tuple[RingArrays, Bools]:

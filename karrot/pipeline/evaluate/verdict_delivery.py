@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple, TextIO
 from urllib.parse import urlsplit
@@ -21,17 +20,6 @@ KEPT_BYTES: Final = 65_536
 """How much of a refused verdict is kept."""
 
 
-class ToSend(NamedTuple):
-    """A verdict to send. Its ``event_id`` is the same whenever it is sent. The body has Burrow's form."""
-
-    stored: StoredEvent
-    is_close: bool
-
-    @property
-    def consumer(self) -> str:
-        return self.stored.event.consumer
-
-
 class RefusedVerdict(msgspec.Struct, frozen=True):
     """A verdict that the ``receiver`` refused because of what it says. ``body`` has at most `KEPT_BYTES`.
 
@@ -45,9 +33,9 @@ class RefusedVerdict(msgspec.Struct, frozen=True):
     body: str
 
     @classmethod
-    def of(cls, sent: ToSend, receiver: str, code: str) -> "RefusedVerdict":
-        body = sent.stored.body[:KEPT_BYTES].decode("utf-8", "replace")
-        return cls(sent.stored.event_id, receiver, sent.consumer, code, body)
+    def of(cls, sent: StoredEvent, receiver: str, code: str) -> "RefusedVerdict":
+        body = sent.body[:KEPT_BYTES].decode("utf-8", "replace")
+        return cls(sent.event_id, receiver, sent.event.consumer, code, body)
 
 
 class VerdictDelivery(NamedTuple):
@@ -59,29 +47,26 @@ class NotAccepted(RuntimeError):  # noqa: N818 (names what happened)
     """A receiver did not take the verdicts of a batch. The message gives the reason without the address."""
 
 
-Deliver = Callable[[Iterable[ToSend]], VerdictDelivery]
-"""Sends the verdicts of a batch. Raises `NotAccepted`. Then the whole batch is sent again later."""
+Deliver = Callable[[Iterable[StoredEvent]], VerdictDelivery]
+"""Sends the verdicts of a batch: their ids are the same whenever they are sent, and their bodies have Burrow's form.
+
+Raises `NotAccepted`. Then the whole batch is sent again later.
+"""
 
 
-@dataclass(frozen=True, slots=True)
-class ToEach:
-    receivers: Sequence[Deliver]
-
-    def __call__(self, several: Iterable[ToSend]) -> VerdictDelivery:
-        """Send all. ``several`` is iterated once for each receiver, and ``taken`` is the sum. Raises `NotAccepted`."""
-        done = [deliver(several) for deliver in self.receivers]
-        return VerdictDelivery(sum(each.taken for each in done), [one for each in done for one in each.refused])
+def to_each(receivers: Sequence[Deliver], several: Iterable[StoredEvent]) -> VerdictDelivery:
+    """Send all to each receiver, which iterates over ``several``. ``taken`` is the sum. Raises `NotAccepted`."""
+    done = [deliver(several) for deliver in receivers]
+    return VerdictDelivery(sum(each.taken for each in done), [one for each in done for one in each.refused])
 
 
-def chunks(several: Iterable[ToSend], most: int) -> Iterator[list[ToSend]]:
+def chunks(several: Iterable[StoredEvent], most: int) -> Iterator[list[StoredEvent]]:
     """Yield the verdicts in lists of at most ``most``."""
     left = iter(several)
     while some := [*islice(left, most)]:
         yield some
 
 
-_TIMEOUT_S: Final = 10.0
-_BACKOFF_S: Final = 0.2
 _CONNECTIONS: Final = 8
 _AT_ONCE: Final = 1_000
 _MESSAGES_AT_ONCE: Final = 5_000
@@ -95,10 +80,10 @@ _RETRIES: Final = 8
 def to_stream(stream: TextIO) -> Deliver:
     """Return a function that writes each body as a line, and then flushes the stream."""
 
-    def deliver(several: Iterable[ToSend]) -> VerdictDelivery:
+    def deliver(several: Iterable[StoredEvent]) -> VerdictDelivery:
         taken = 0
         for each in several:
-            stream.write(f"{each.stored.body.decode()}\n")
+            stream.write(f"{each.body.decode()}\n")
             taken += 1
         stream.flush()
         return VerdictDelivery(taken)
@@ -106,45 +91,24 @@ def to_stream(stream: TextIO) -> Deliver:
     return deliver
 
 
-@dataclass(frozen=True, slots=True)
-class ToKarrot:
-    """Posts each notification to Karrot, with several connections.
+def to_karrot(url: str, token: str | None, *, lists_all: bool, retries: int = _RETRIES) -> Deliver:
+    """Return a function that posts each notification to Karrot, with several connections.
 
     Karrot's log keeps what it accepted. If Karrot cannot be reached or refuses the token, the notifications stay in the
     checkpoint, and the next start sends all notifications of the batch again. If Karrot refuses a body, the others are
-    sent all the same.
+    sent all the same. Karrot expects all partitions in an event of the source ``kafka``, and only bad ones in an event
+    of Burrow. Raises `ValueError` if ``url`` is not an address.
     """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("--to karrot= must be an address, such as karrot=http://karrot:5000")
+    address = f"{url.rstrip('/').removesuffix('/burrow')}/burrow"
+    karrot = HttpClient(address, Limits(timeout_s=10.0, backoff_s=0.2, connections=_CONNECTIONS), token=token)
+    headers = {SOURCE_HEADER: Source.KAFKA.value} if lists_all else {}
 
-    karrot: HttpClient
-    headers: dict[str, str]
-    retries: int = _RETRIES
-
-    @classmethod
-    def at(cls, url: str, token: str | None, *, lists_all: bool) -> "ToKarrot":
-        """The sink for the address of Karrot. Raises `ValueError` if ``url`` is not an address.
-
-        Karrot expects all partitions in an event of the source ``kafka``, and only bad ones in an event of Burrow.
-        """
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("--to karrot= must be an address, such as karrot=http://karrot:5000")
-        address = f"{url.rstrip('/').removesuffix('/burrow')}/burrow"
-        limits = Limits(timeout_s=_TIMEOUT_S, backoff_s=_BACKOFF_S, connections=_CONNECTIONS)
-        headers = {SOURCE_HEADER: Source.KAFKA.value} if lists_all else {}
-        return cls(HttpClient(address, limits, token=token), headers)
-
-    def __call__(self, several: Iterable[ToSend]) -> VerdictDelivery:
-        """Send all. Karrot can refuse some of them. Raises `NotAccepted`."""
-        count, refused = 0, list[RefusedVerdict]()
-        with ThreadPoolExecutor(_CONNECTIONS) as pool:
-            for some in chunks(several, _AT_ONCE):
-                refused += (each for each in pool.map(self._send, some) if each is not None)
-                count += len(some)
-        return VerdictDelivery(count - len(refused), refused)
-
-    def _send(self, each: ToSend) -> RefusedVerdict | None:
+    def send(each: StoredEvent) -> RefusedVerdict | None:
         try:
-            answer = self.karrot.post("", each.stored.body, self.headers, retries=self.retries)
+            answer = karrot.post("", each.body, headers, retries=retries)
         except RequestFailed as error:
             raise NotAccepted(f"Karrot does not answer: {type(error.__cause__ or error).__name__}") from error
         if answer.status in ACCEPTED:
@@ -152,6 +116,16 @@ class ToKarrot:
         if answer.status not in _BAD_BODY:
             raise NotAccepted(f"Karrot answered HTTP {answer.status}")
         return RefusedVerdict.of(each, "Karrot", _code(answer))
+
+    def deliver(several: Iterable[StoredEvent]) -> VerdictDelivery:
+        count, refused = 0, list[RefusedVerdict]()
+        with ThreadPoolExecutor(_CONNECTIONS) as pool:
+            for some in chunks(several, _AT_ONCE):
+                refused += (each for each in pool.map(send, some) if each is not None)
+                count += len(some)
+        return VerdictDelivery(count - len(refused), refused)
+
+    return deliver
 
 
 def _code(answer: Answer) -> str:
@@ -162,37 +136,28 @@ def _code(answer: Answer) -> str:
         return f"HTTP {answer.status}"
 
 
-@dataclass(frozen=True, slots=True)
-class ToTopic:
-    """Writes each verdict to a topic, in the form of the ``kafka`` reporter. ``open_topic`` connects.
+def to_topic(
+    open_topic: Callable[[], TopicWriter],
+    waits_s: Sequence[float] = _WAITS_S,
+    pause: Callable[[float], object] = time.sleep,
+) -> Deliver:
+    """Return a function that writes each verdict to a topic, in the form of the ``kafka`` reporter.
 
-    A failed message is sent again several times, each time with a new client.
+    ``open_topic`` connects. A failed message is sent again several times, each time with a new client. Kafka can refuse
+    some messages as too large.
     """
 
-    open_topic: Callable[[], TopicWriter]
-    waits_s: Sequence[float] = _WAITS_S
-    pause: Callable[[float], object] = time.sleep
-
-    def __call__(self, several: Iterable[ToSend]) -> VerdictDelivery:
-        """Write all. Kafka can refuse some of them as too large. Raises `NotAccepted`."""
-        count, refused = 0, list[RefusedVerdict]()
-        for some in chunks(several, _MESSAGES_AT_ONCE):
-            count += len(some)
-            refused += self._send(some)
-        return VerdictDelivery(count - len(refused), refused)
-
-    def _send(self, several: Sequence[ToSend]) -> list[RefusedVerdict]:
-        refused = list[RefusedVerdict]()
-        owed, why = several, ""
-        for wait_s in (0.0, *self.waits_s):
-            self.pause(wait_s)
+    def send(owed: Sequence[StoredEvent]) -> list[RefusedVerdict]:
+        refused, why = list[RefusedVerdict](), ""
+        for wait_s in (0.0, *waits_s):
+            pause(wait_s)
             try:
-                with closing(self.open_topic()) as topic:
-                    outcomes = topic.send([message_of(each.stored) for each in owed])
+                with closing(open_topic()) as topic:
+                    outcomes = topic.send([message_of(each) for each in owed])
             except NoTopic as error:
                 why = str(error)
                 continue
-            again = list[ToSend]()
+            again = list[StoredEvent]()
             for each, outcome in zip(owed, outcomes, strict=True):
                 if isinstance(outcome, Failed) and outcome.is_final:
                     refused.append(RefusedVerdict.of(each, "Kafka", outcome.reason))
@@ -203,3 +168,12 @@ class ToTopic:
                 return refused
             owed = again
         raise NotAccepted(f"Kafka does not take the verdicts: {why}")
+
+    def deliver(several: Iterable[StoredEvent]) -> VerdictDelivery:
+        count, refused = 0, list[RefusedVerdict]()
+        for some in chunks(several, _MESSAGES_AT_ONCE):
+            count += len(some)
+            refused += send(some)
+        return VerdictDelivery(count - len(refused), refused)
+
+    return deliver

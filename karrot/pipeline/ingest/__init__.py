@@ -1,1 +1,1 @@
-"""Writes events from archive segments or a Kafka topic into the tables ``events`` and ``partitions``."""
+"""Writes events from archive segments or a Kafka topic into tables: `job.Ingest` reads what `event_sources` has."""

@@ -4,10 +4,9 @@ The name of an archive segment has its number of lines. The stream's checkpoint 
 """
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -25,57 +24,18 @@ _LOG: Final = "sources/0"
 
 
 class Segment(NamedTuple):
-    """A file that Spark has read, and the time (epoch milliseconds) at which it was written.
+    """A file that Spark has read, and the day on which it was written.
 
-    ``promised`` is the number of lines in the name of an archive segment; ``None`` if the file has another name.
+    ``promised`` is the number of lines in the name of an archive segment, or 0 if the file has another name.
     """
 
     path: str
-    promised: int | None
-    written_ms: int
-
-    @classmethod
-    def taken(cls, url: str, written_ms: int) -> Self:
-        """Make a segment from an entry in the log of Spark's file source."""
-        path = plain_url(url)
-        return cls(path, lines_promised(path.rpartition("/")[2]), written_ms)
-
-    @property
-    def written_on(self) -> date:
-        return datetime.fromtimestamp(self.written_ms / 1000, UTC).date()
+    promised: int
+    written_on: date
 
     def missing(self, lines: int) -> int:
         """How many lines the segment lacks, compared with the number in its name."""
-        return max(0, (self.promised or 0) - lines)
-
-
-def segments_of_batch(read: CheckpointReader, batch: int) -> list[Segment]:
-    """Return the segments that a batch has read, from the log of Spark's file source.
-
-    A DataFrame shows only files that have lines. The log (format version 1 since Spark 2.0) also has empty and deleted
-    files. A batch is a range of the log, from the offset of the previous batch to the offset of this batch.
-    """
-    first = 0 if batch == 0 else _log_offset(read, batch - 1) + 1
-    numbers = range(first, _log_offset(read, batch) + 1)
-    return sorted(segment for number in numbers for segment in _entries(read, number))
-
-
-def _log_offset(read: CheckpointReader, batch: int) -> int:
-    text = read(f"offsets/{batch}")
-    if text is None:
-        raise FileNotFoundError(f"the checkpoint has no offsets of batch {batch}")
-    offset = text.splitlines()[-1]
-    return -1 if offset == "-" else int(json.loads(offset)["logOffset"])
-
-
-def _entries(read: CheckpointReader, number: int) -> Iterator[Segment]:
-    """Read the files of one log entry. Every tenth entry is compacted: it also holds the files of earlier entries."""
-    text = read(f"{_LOG}/{number}.compact") or read(f"{_LOG}/{number}")
-    if text is None:
-        raise FileNotFoundError(f"the checkpoint's log of files has no entry {number}")
-    for entry in map(json.loads, text.splitlines()[1:]):
-        if entry["batchId"] == number:
-            yield Segment.taken(entry["path"], entry["timestamp"])
+        return max(0, self.promised - lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +72,31 @@ class EventsFromArchive:
         return job
 
     def segments(self, read: CheckpointReader, batch: int) -> list[Segment]:
-        """The files that a batch has read, also empty and deleted ones."""
-        return segments_of_batch(read, batch)
+        """The files that a batch has read, from the log of Spark's file source.
+
+        A DataFrame shows only files that have lines. The log (format version 1 since Spark 2.0) also has empty and
+        deleted files. A batch is a range of the log, from the offset of the previous batch to the offset of this batch.
+        """
+
+        def offset(of: int) -> int:
+            text = read(f"offsets/{of}")
+            if text is None:
+                raise FileNotFoundError(f"the checkpoint has no offsets of batch {of}")
+            last = text.splitlines()[-1]
+            return -1 if last == "-" else int(json.loads(last)["logOffset"])
+
+        found: list[Segment] = []
+        for number in range(0 if batch == 0 else offset(batch - 1) + 1, offset(batch) + 1):
+            # Every tenth entry is compacted: it also holds the files of earlier entries.
+            text = read(f"{_LOG}/{number}.compact") or read(f"{_LOG}/{number}")
+            if text is None:
+                raise FileNotFoundError(f"the checkpoint's log of files has no entry {number}")
+            for entry in map(json.loads, text.splitlines()[1:]):
+                if entry["batchId"] == number:
+                    path = plain_url(entry["path"])
+                    written_on = datetime.fromtimestamp(entry["timestamp"] / 1000, UTC).date()
+                    found.append(Segment(path, lines_promised(path.rpartition("/")[2]) or 0, written_on))
+        return sorted(found)
 
     def lost(self, read: CheckpointReader, batch: int, lines: DataFrame) -> int:  # noqa: ARG002 (the names of segments say it)
         """Always 0: the missing lines of a segment are counted from the segment's name."""

@@ -13,17 +13,19 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.types import StructType
 
 from karrot.pipeline.schemas import (
     CORRUPT,
     EVENTS,
     GROUP,
     LINE,
+    LONG,
     PARTITION_LINE,
     PARTITIONS,
     QUARANTINE,
     RAW_BYTES,
+    STRING,
     base64,
     columns_of,
     moment,
@@ -46,8 +48,8 @@ REQUIRED: Final = ("v", "event_id", *_ID, "received_at_ms", "observed_at_ms", *G
 _OF_WORST: Final = ("topic", "partition", "owner", "start_offset", "start_lag", "end_offset")
 _WORST: Final = StructType([PARTITION_LINE[name] for name in _OF_WORST])
 _FIELDS: Final = {field.name: field.dataType for field in LINE if field.name != "body"}
-_READ: Final = struct(**_FIELDS | {"max_partition": _WORST, CORRUPT: StringType()})
-FIRST_LINES: Final = StructType().add("source", StringType()).add("path", StringType()).add("first", LongType())
+_READ: Final = struct(**_FIELDS | {"max_partition": _WORST, CORRUPT: STRING})
+FIRST_LINES: Final = struct(source=STRING, path=STRING, first=LONG)
 """A segment, its path as Spark writes it, and the number of its first line."""
 
 
@@ -80,47 +82,38 @@ def read_lines(lines: DataFrame) -> DataFrame:
 
 def events(lines: DataFrame) -> DataFrame:
     """Make the table ``events``, with its day: one row per good line."""
-    max_partition = F.col("max_partition")
     read = lines.where(F.col("reason").isNull()).select("line.*", "day")
-    return read.withColumns(
-        {
-            "received_at": moment(F.col("received_at_ms")),
-            "observed_at": moment(F.col("observed_at_ms")),
-            "incident_start": moment(F.col("incident_start_ms")),
-            "total_lag": whole(F.col("total_lag")),
-            "max_lag": whole(F.col("max_lag")),
-            "scalable_lag": whole(F.col("scalable_lag")),
-            "max_lag_topic": max_partition["topic"],
-            "max_lag_partition": max_partition["partition"],
-            "max_lag_owner": max_partition["owner"],
-            "max_lag_committed": max_partition["end_offset"],
-            "max_lag_first_end": F.try_add(max_partition["start_offset"], whole(max_partition["start_lag"])),
-        }
-    ).select(*columns_of(with_day(EVENTS)))
+    worst = F.col("max_partition")
+    first_end = F.try_add(worst["start_offset"], whole(worst["start_lag"]))
+    made = {
+        **_times("received_at", "observed_at", "incident_start"),
+        **_counts("total_lag", "max_lag", "scalable_lag"),
+        **{f"max_lag_{name}": worst[name] for name in ("topic", "partition", "owner")},
+    }
+    return read.withColumns({**made, "max_lag_committed": worst["end_offset"], "max_lag_first_end": first_end}).select(
+        *columns_of(with_day(EVENTS))
+    )
 
 
 def partitions(lines: DataFrame) -> DataFrame:
     """Make the table ``partitions``, with its day: one row per partition that a good line lists."""
+    of_event = ("event_id", "log_id", "seq", "source", *GROUP, "received_at_ms", "observed_at_ms")
     listed = lines.where(F.col("reason").isNull()).select(
-        "day",
-        *(F.col("line")[name].alias(name) for name in ("event_id", "log_id", "seq", "source", "cluster", "consumer")),
-        moment(F.col("line.received_at_ms")).alias("received_at"),
-        moment(F.col("line.observed_at_ms")).alias("observed_at"),
-        F.explode("line.partitions").alias("one"),
+        "day", *(F.col("line")[name].alias(name) for name in of_event), F.explode("line.partitions").alias("one")
     )
-    return (
-        listed.select("*", "one.*")
-        .withColumns(
-            {
-                "start_ts": moment(F.col("start_ts_ms")),
-                "start_lag": whole(F.col("start_lag")),
-                "end_ts": moment(F.col("end_ts_ms")),
-                "end_lag": whole(F.col("end_lag")),
-                "current_lag": whole(F.col("current_lag")),
-            }
-        )
-        .select(*columns_of(with_day(PARTITIONS)))
-    )
+    made = {
+        **_times("received_at", "observed_at", "start_ts", "end_ts"),
+        **_counts("start_lag", "end_lag", "current_lag"),
+    }
+    return listed.select("*", "one.*").withColumns(made).select(*columns_of(with_day(PARTITIONS)))
+
+
+def _times(*names: str) -> dict[str, Column]:
+    return {name: moment(F.col(f"{name}_ms")) for name in names}
+
+
+def _counts(*names: str) -> dict[str, Column]:
+    return {name: whole(F.col(name)) for name in names}
 
 
 def parsed(schema: StructType) -> Column:
@@ -191,20 +184,12 @@ def repeated_lines(lines: DataFrame, known: DataFrame) -> DataFrame:
     return arrived.join(several, on=list(_ID), how="inner").where(F.col("number") > F.col("kept")).select("number")
 
 
-def without_lines(lines: DataFrame, numbers: DataFrame) -> DataFrame:
-    return lines.join(numbers, on="number", how="left_anti")
-
-
 def bad_lines(lines: DataFrame, segments: DataFrame) -> DataFrame:
     """Make rows of ``quarantine`` from the lines with a reason. ``segments`` have the schema `FIRST_LINES`."""
     return (
         lines.where(F.col("reason").isNotNull())
         .join(F.broadcast(segments), on="path", how="inner")
-        .withColumns(
-            {
-                "position": F.coalesce("offset", F.col("number") - F.col("first") + F.lit(1)),
-                "missing": F.lit(None).cast("bigint"),
-            }
-        )
+        .withColumn("position", F.coalesce("offset", F.col("number") - F.col("first") + F.lit(1)))
+        .withColumn("missing", F.lit(None).cast("bigint"))
         .select(*columns_of(with_day(QUARANTINE)))
     )

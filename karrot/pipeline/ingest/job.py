@@ -28,7 +28,6 @@ from karrot.pipeline.ingest.events import (
     read_lines,
     repeated_lines,
     stored_ranges,
-    without_lines,
 )
 from karrot.pipeline.schemas import QUARANTINE, rows, with_day
 from karrot.pipeline.store.filesystem import plain_url
@@ -179,29 +178,24 @@ class LineBatch:
 
     def _new(self, good: list[Row], days: Collection[date]) -> tuple[DataFrame, int]:
         """Return the lines without repeated events, and the number of repeated ones."""
-        known = self._known(good, days)
+        lowest, highest = (min(row.lowest for row in good), max(row.highest for row in good)) if good else (0, 0)
+        # A file's footer has the range of its sequence numbers, so Spark skips files with other numbers.
+        known = self._of_other_batches("events", days).where(F.col("seq").between(lowest, highest))
         if all(row.in_order for row in good):
             taken = [SequenceRange(row.log_id, row.lowest, row.highest) for row in good]
             if not overlap([*taken, *stored_ranges(known)]):
                 return self.lines, 0
         repeated = repeated_lines(self.lines, known)
         duplicates = repeated.count()
-        return without_lines(self.lines, repeated) if duplicates else self.lines, duplicates
-
-    def _known(self, good: list[Row], days: Collection[date]) -> DataFrame:
-        """The events of these days that other batches wrote, in the range of this batch's sequence numbers."""
-        known = self.tables.read(self.spark, "events", days=days, batches=True)
-        lowest, highest = (min(row.lowest for row in good), max(row.highest for row in good)) if good else (0, 0)
-        # A file's footer has the range of its sequence numbers, so Spark skips files with other numbers.
-        may_be_same = F.col("seq").between(lowest, highest)
-        return known.where(may_be_same & (F.col("batch_id") != self.batch_id))
+        return self.lines.join(repeated, on="number", how="left_anti") if duplicates else self.lines, duplicates
 
     def _new_short(self, missing: Mapping[Segment, int]) -> dict[Segment, int]:
         """The short segments that the table does not have with the same number of missing lines."""
         if not missing:
             return {}
-        known = self._quarantined({one.written_on for one in missing}).where(F.col("reason") == SHORT_SEGMENT)
-        noted = {(row.source, row.missing) for row in known.select("source", "missing").collect()}
+        known = self._of_other_batches("quarantine", {one.written_on for one in missing})
+        short = known.where(F.col("reason") == SHORT_SEGMENT).select("source", "missing")
+        noted = {(row.source, row.missing) for row in short.collect()}
         return {one: count for one, count in missing.items() if (one.path, count) not in noted}
 
     def _write_quarantine(self, counted: list[Row], short: Mapping[Segment, int]) -> int:
@@ -217,16 +211,16 @@ class LineBatch:
         first = {row.path: row.first for row in sorted(counted, key=lambda row: -row.first)}
         places = [{"source": plain_url(path), "path": path, "first": first[path]} for path in sorted(bad)]
         lines = bad_lines(self.lines, self.spark.range(1).select(rows(places, FIRST_LINES)))
-        known = self._quarantined({row.day for row in counted if row.is_bad}).select("source", "position").distinct()
+        known = self._of_other_batches("quarantine", {row.day for row in counted if row.is_bad})
+        known = known.select("source", "position").distinct()
         repeated = lines.join(known, on=["source", "position"], how="left_semi").count()
         if repeated:
             lines = lines.join(known, on=["source", "position"], how="left_anti").select(lines.columns)
         self.tables.write_batch(lines.unionByName(_short_segments(self.spark, short)), "quarantine", self.batch_id)
         return repeated
 
-    def _quarantined(self, days: Collection[date]) -> DataFrame:
-        """The rows of ``quarantine`` on these days that other batches wrote."""
-        known = self.tables.read(self.spark, "quarantine", days=days, batches=True)
+    def _of_other_batches(self, name: str, days: Collection[date]) -> DataFrame:
+        known = self.tables.read(self.spark, name, days=days, batches=True)
         return known.where(F.col("batch_id") != self.batch_id)
 
     def _rows(self, name: str, days: Iterable[date]) -> int:

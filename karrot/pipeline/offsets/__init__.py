@@ -1,1 +1,1 @@
-"""Writes Kafka's ``__consumer_offsets`` and log ends into the tables ``commits``, ``members`` and ``ends``."""
+"""Writes Kafka's ``__consumer_offsets`` (`job.LandOffsets`) and log ends (`log_ends.EndsPoll`) into tables."""

@@ -10,7 +10,6 @@ of a field are there. A record that is cut off has a ``reason``, and none of its
 from collections.abc import Mapping
 from functools import cache
 from typing import Final
-from zlib import crc32
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -19,6 +18,7 @@ from karrot.pipeline.schemas import COMMITS, QUARANTINE, RAW_BYTES, base64, colu
 
 _BYTE: Final = 0xFF
 _BITS: Final = 32
+_POLYNOMIAL: Final = 0xEDB88320
 
 
 def uint32(data: Column, at: Column) -> Column:
@@ -52,50 +52,33 @@ def int64(data: Column, at: Column) -> Column:
 @cache
 def tables() -> tuple[tuple[int, ...], ...]:
     """Make a lookup table for each byte of a checksum, the lowest byte first. A table has the 256 numbers to XOR."""
-    none = crc32(bytes(4))
-    basis = _reduced([(crc32((1 << bit).to_bytes(4, "big")) ^ none, 1 << bit) for bit in range(_BITS)])
-    offset = _combined(none, basis)
+    constant = _undone(0xFFFFFFFF) ^ 0xFFFFFFFF  # the register begins with all bits set, and the result is inverted
     return tuple(
-        tuple(_combined(byte << 8 * place, basis) ^ (0 if place else offset) for byte in range(_BYTE + 1))
+        tuple(_undone(byte << 8 * place) ^ (0 if place else constant) for byte in range(_BYTE + 1))
         for place in range(4)
     )
 
 
-def _reduced(pairs: list[tuple[int, int]]) -> dict[int, tuple[int, int]]:
-    """Reduce pairs of checksum and number until no two checksums have the same highest bit (Gaussian elimination)."""
-    basis: dict[int, tuple[int, int]] = {}
-    for checksum, number in pairs:
-        while (top := checksum.bit_length()) in basis:
-            checksum, number = checksum ^ basis[top][0], number ^ basis[top][1]  # noqa: PLW2901 (is reduced)
-        basis[top] = checksum, number
-    return basis
+def _undone(register: int) -> int:
+    """Undo the 32 steps that the register of CRC-32 makes for four bytes."""
+    for _ in range(_BITS):
+        register = register << 1 if register < 1 << 31 else (register ^ _POLYNOMIAL) << 1 | 1
+    return int.from_bytes(register.to_bytes(4, "little"), "big")
 
 
-def _combined(checksum: int, basis: dict[int, tuple[int, int]]) -> int:
-    number = 0
-    while checksum:
-        part, of_part = basis[checksum.bit_length()]
-        checksum, number = checksum ^ part, number ^ of_part
-    return number
-
-
-KEY_TYPES: Final[Mapping[int, str]] = dict(
-    enumerate(
-        (
-            *("offset_commit_v0", "offset_commit", "group_metadata"),
-            *(f"consumer_group_{each}" for each in ("metadata", "partition_metadata", "member_metadata")),
-            *("consumer_group_target_assignment_metadata", "consumer_group_target_assignment_member"),
-            *("consumer_group_current_member_assignment", "share_group_partition_metadata"),
-            *("share_group_member_metadata", "share_group_metadata", "share_group_target_assignment_metadata"),
-            *("share_group_target_assignment_member", "share_group_current_member_assignment"),
-            *("share_group_state_partition_metadata", "consumer_group_regular_expression"),
-            *(f"streams_group_{each}" for each in ("metadata", "partition_metadata", "member_metadata")),
-            *("streams_group_target_assignment_metadata", "streams_group_target_assignment_member"),
-            *("streams_group_current_member_assignment", "streams_group_topology"),
-            "streams_group_target_assignment_resolved_topic_ids",
-        )
-    )
-)
+_TYPES: Final = """
+    offset_commit_v0 offset_commit group_metadata consumer_group_metadata consumer_group_partition_metadata
+    consumer_group_member_metadata consumer_group_target_assignment_metadata
+    consumer_group_target_assignment_member consumer_group_current_member_assignment
+    share_group_partition_metadata share_group_member_metadata share_group_metadata
+    share_group_target_assignment_metadata share_group_target_assignment_member
+    share_group_current_member_assignment share_group_state_partition_metadata consumer_group_regular_expression
+    streams_group_metadata streams_group_partition_metadata streams_group_member_metadata
+    streams_group_target_assignment_metadata streams_group_target_assignment_member
+    streams_group_current_member_assignment streams_group_topology
+    streams_group_target_assignment_resolved_topic_ids
+"""
+KEY_TYPES: Final[Mapping[int, str]] = dict(enumerate(_TYPES.split()))
 """The names of record types in Kafka 4, by the first int16 of the key. Commits of all protocols have type 1."""
 
 _NULL: Final = 0xFFFF
@@ -120,7 +103,7 @@ def decode_offsets(records: DataFrame, cluster: str) -> DataFrame:
     These columns are ``key, value, topic, partition, offset, timestamp``. A row has the columns of `COMMITS`,
     ``key_type`` (NULL if the key has none), and the unchanged ``key`` and ``value``. ``readable`` is false if there is
     a ``reason``. Only readable records of the key types 0 and 1 have more than the place of the record. The other
-    records are for `decode_members`, or are counted by the name of their type.
+    records are for `members_of`, or are counted by the name of their type.
 
     Records with a column ``written_at`` come from files. A record without a partition, an offset or a possible
     timestamp has a ``reason``. Its ``log_ts`` is then ``written_at``, because a row in ``quarantine`` needs a day.
@@ -362,7 +345,7 @@ def _text(data: Column, at: Column, length: Column) -> Column:
 
 
 def bad_records(decoded: DataFrame) -> DataFrame:
-    """Make rows of ``quarantine`` from the records that `decode_offsets` or `decode_members` could not read.
+    """Make rows of ``quarantine`` from the records that `decode_offsets` or `members_of` could not read.
 
     ``source`` is ``<cluster>/__consumer_offsets-<partition>``, without ``-<partition>`` if the record has none.
     ``position`` is the record's offset. ``raw`` is a JSON object with ``key`` and ``value`` in base64: the first 64 KiB

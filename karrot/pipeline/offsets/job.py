@@ -4,8 +4,9 @@ As in `karrot.pipeline.ingest.job`, a batch writes each table into its own folde
 repeated after a crash overwrites its own files. The JSON topic gets the records of a repeated batch again.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, fields
 from datetime import date
 from functools import reduce
 from typing import Any, Final, Self
@@ -104,7 +105,7 @@ class OffsetsSummary:
     commits: int = 0
     tombstones: int = 0
     members: int = 0
-    others: Mapping[str, int] = field(default_factory=dict)
+    others: Counter[str] = field(default_factory=Counter)
     quarantined: int = 0
     duplicates: int = 0
     offsets: int = 0
@@ -114,14 +115,12 @@ class OffsetsSummary:
     bad_looks: int = 0
 
     def __add__(self, other: Self) -> Self:
-        mine, its = asdict(self), asdict(other)
-        others = _added(mine.pop("others"), its.pop("others"))
-        return type(self)(**_added(mine, its), others=others)
+        return type(self)(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
     @property
     def is_even(self) -> bool:
         known = self.commits + self.tombstones + self.members + self.quarantined + self.duplicates
-        return self.records == known + sum(self.others.values())
+        return self.records == known + self.others.total()
 
     @property
     def absent(self) -> int:
@@ -130,7 +129,7 @@ class OffsetsSummary:
 
     def __str__(self) -> str:
         names = ", ".join(f"{name} {count:,}" for name, count in sorted(self.others.items()))
-        others = f"{sum(self.others.values()):,} others" + (f" ({names})" if names else "")
+        others = f"{self.others.total():,} others" + (f" ({names})" if names else "")
         text = (
             f"{self.records:,} records = {self.commits:,} commits + {self.tombstones:,} tombstones + {self.members:,}"
             f" of members + {others} + {self.quarantined:,} quarantined + {self.duplicates:,} duplicates"
@@ -142,7 +141,7 @@ class OffsetsSummary:
         return f"{text}; {PollSummary(self.looks, self.bad_looks)}" if self.looks or self.bad_looks else text
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "absent": self.absent}
+        return {**{each.name: getattr(self, each.name) for each in fields(self)}, "absent": self.absent}
 
 
 @dataclass(slots=True)
@@ -171,102 +170,96 @@ class LandOffsets:
         return start_query(self.source.records(self.spark), self.take, self.checkpoint, every)
 
     def take(self, records: DataFrame, batch: int) -> None:
-        checkpoint = checkpoint_id(records.sparkSession)
+        batch_id = batch_name(checkpoint_id(records.sparkSession), batch)
         with persisted(_lean(decode_offsets(records, self.cluster))) as decoded:
             passed = self.source.passed(checkpoint_reader(self.spark, self.checkpoint), batch, decoded)
-            landing = _Batch.of(self, decoded, checkpoint, batch)
-            summary = landing.write()
+            summary, topics = self._write(decoded, batch_id)
             if not summary.is_even:
-                raise UnevenError(f"batch {landing.batch_id}: {summary}")
+                raise UnevenError(f"batch {batch_id}: {summary}")
         if passed is not None:
             summary += OffsetsSummary(offsets=passed.offsets, lost=passed.lost)
-        self.seen(landing.topics)
+        self.seen(topics)
         self.total += summary
         self.tell(summary)
 
+    def _write(self, decoded: DataFrame, batch_id: str) -> tuple[OffsetsSummary, list[str]]:
+        """Write a batch without repeated records, and without records that the tables already have.
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """One batch: the number of its records, the decoded records that are new, and their `_counted` rows."""
-
-    job: LandOffsets
-    batch_id: str
-    records: int
-    new: DataFrame
-    counted: list[Row]
-
-    @classmethod
-    def of(cls, job: LandOffsets, decoded: DataFrame, checkpoint: str, batch: int) -> Self:
-        """Make the batch without repeated records, and without records that the tables already have."""
-        batch_id = batch_name(checkpoint, batch)
+        Return also the topics of the commits. The JSON topic comes last, so that the tables have each commit before it
+        is published.
+        """
         counted = _counted(decoded)
-        days = {row.day for row in counted}
-
-        def counts(name: str) -> bool:
-            # A checkpoint of Spark's Kafka source passes each record once, so only batches of other checkpoints count.
-            return name != batch_id if job.source.may_repeat else not name.startswith(batch_prefix(checkpoint))
-
-        known = _landed(job, days, counts)
-        new = _once(decoded) if job.source.may_repeat else decoded
+        records = _sum(counted)
+        new = _once(decoded) if self.source.may_repeat else decoded
+        known = self._known({row.day for row in counted}, batch_id)
         if known is not None:
             # A join may change the order. The JSON topic needs the order of the log.
             left = new.join(known, on=list(_PLACE), how="left_anti").repartition("log_partition")
             new = left.sortWithinPartitions(*_PLACE)
-        return cls(job, batch_id, _sum(counted), new, counted if new is decoded else _counted(new))
+        counted = counted if new is decoded else _counted(new)
+        days, topics = {row.day for row in counted}, sorted({row.topic for row in counted if row.topic is not None})
 
-    @property
-    def topics(self) -> list[str]:
-        return sorted({row.topic for row in self.counted if row.topic is not None})
+        def write(name: str, rows: DataFrame) -> int:
+            """Write a table's rows of the batch. Return the number of rows in the written files, from their footers."""
+            self.tables.write_batch(rows, name, batch_id)
+            return self.tables.rows_of_batch(self.spark, name, batch_id, days)
 
-    def write(self) -> OffsetsSummary:
-        """Write every table, and then the topic, so that the tables have each commit before it is published."""
-        tombstones = sum(row["count"] for row in self.counted if row.tombstone)
-        good = self.new.where(F.col("readable") & F.col("key_type").isin(*_COMMIT))
-        written = self._write("commits", commits(good))
-        metadata = _sum(row for row in self.counted if row.readable and row.key_type == _METADATA)
-        bad_metadata, quarantined = self._write_members(has_any=metadata > 0)
-        topic, published = self.job.json_topic, 0
-        if topic is not None and self.topics:
-            published = topic.publish(good, is_read=topic.topic in self.topics)
-        return OffsetsSummary(
+        good = new.where(F.col("readable") & F.col("key_type").isin(*_COMMIT))
+        written = write("commits", commits(good))
+        tombstones = _sum(row for row in counted if row.tombstone)
+        metadata = _sum(row for row in counted if row.readable and row.key_type == _METADATA)
+        quarantined, bad_metadata, bad = 0, 0, bad_records(new)
+        with persisted(members_of(new, self.cluster)) as of_members:
+            if metadata:
+                write("members", members(of_members))
+                bad_metadata = of_members.where(~F.col("readable")).count()
+                bad = bad.unionByName(bad_records(of_members))
+            if bad_metadata or not all(row.readable for row in counted):
+                quarantined = write("quarantine", bad)
+        others = Counter[str]()
+        for row in counted:
+            if row.readable and row.key_type not in {*_COMMIT, _METADATA}:
+                others[KEY_TYPES.get(row.key_type, "unknown")] += row["count"]
+        published = 0
+        if self.json_topic is not None and topics:
+            published = self.json_topic.publish(good, is_read=self.json_topic.topic in topics)
+        summary = OffsetsSummary(
             batches=1,
-            records=self.records,
+            records=records,
             commits=written - tombstones,
             tombstones=tombstones,
             members=metadata - bad_metadata,
-            others=self._others(),
+            others=others,
             quarantined=quarantined,
-            duplicates=self.records - _sum(self.counted),
+            duplicates=records - _sum(counted),
             published=published,
         )
+        return summary, topics
 
-    def _write(self, name: str, rows: DataFrame) -> int:
-        """Write a table's rows of the batch. Return the number of rows in the written files, from their footers."""
-        self.job.tables.write_batch(rows, name, self.batch_id)
-        days = {row.day for row in self.counted}
-        return self.job.tables.rows_of_batch(self.job.spark, name, self.batch_id, days)
+    def _known(self, days: Collection[date], batch_id: str) -> DataFrame | None:
+        """The places of the cluster's records that the tables have on these days; ``None`` if there are none.
 
-    def _write_members(self, *, has_any: bool) -> tuple[int, int]:
-        """Write ``members`` and ``quarantine``. Return the numbers of bad metadata records and of all bad records."""
-        bad = bad_records(self.new)
-        if not has_any:
-            return 0, self._write_quarantine(bad, 0)
-        with persisted(members_of(self.new, self.job.cluster)) as decoded:
-            self._write("members", members(decoded))
-            bad_metadata = decoded.where(~F.col("readable")).count()
-            return bad_metadata, self._write_quarantine(bad.unionByName(bad_records(decoded)), bad_metadata)
-
-    def _write_quarantine(self, bad: DataFrame, bad_metadata: int) -> int:
-        is_clean = not bad_metadata and all(row.readable for row in self.counted)
-        return 0 if is_clean else self._write("quarantine", bad)
-
-    def _others(self) -> dict[str, int]:
-        others: dict[str, int] = {}
-        for row in self.counted:
-            if row.readable and row.key_type not in {*_COMMIT, _METADATA}:
-                name = KEY_TYPES.get(row.key_type, "unknown")
-                others[name] = others.get(name, 0) + row["count"]
-        return others
+        A checkpoint of Spark's Kafka source passes each record once, so only batches of other checkpoints count then.
+        """
+        own = f"batch_id={batch_id if self.source.may_repeat else batch_prefix(batch_id)}"
+        of_cluster, place = F.col("cluster") == self.cluster, tuple(map(F.col, _PLACE))
+        source, before = F.col("source"), f"{self.cluster}/__consumer_offsets-"
+        partition = F.substr(source, F.lit(len(before) + 1)).try_cast("int")
+        quarantined = (F.startswith(source, F.lit(before)), partition, F.col("position"))
+        places = {"commits": (of_cluster, *place), "members": (of_cluster, *place), "quarantine": quarantined}
+        found: list[DataFrame] = []
+        for name, (is_of, in_partition, offset) in places.items():
+            # One call lists all directories of a day.
+            paths = [
+                self.tables.path(name, f"day={day}", entry)
+                for day in sorted(days)
+                for entry in listing(self.spark, self.tables.path(name, f"day={day}"))
+                if entry.startswith("batch_id=") and not entry.startswith(own)
+            ]
+            if paths:
+                rows = self.spark.read.schema(STREAMED[name]).parquet(*map(literal, paths)).where(is_of)
+                found.append(rows.select(in_partition.alias(_PLACE[0]), offset.alias(_PLACE[1])))
+        return reduce(DataFrame.unionByName, found).distinct() if found else None
 
 
 def _lean(decoded: DataFrame) -> DataFrame:
@@ -293,38 +286,3 @@ def _counted(decoded: DataFrame) -> list[Row]:
 
 def _sum(counted: Iterable[Row]) -> int:
     return sum(row["count"] for row in counted)
-
-
-def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
-
-
-def _landed(job: LandOffsets, days: Collection[date], counts: Callable[[str], bool]) -> DataFrame | None:
-    """The places of the cluster's records that are in the tables on these days; ``None`` if there are none.
-
-    ``counts`` decides by the name of a batch whether the batch's records count.
-    """
-    of_cluster = F.col("cluster") == job.cluster
-    source, before = F.col("source"), f"{job.cluster}/__consumer_offsets-"
-    places = {
-        "commits": (of_cluster, F.col("log_partition"), F.col("log_offset")),
-        "members": (of_cluster, F.col("log_partition"), F.col("log_offset")),
-        "quarantine": (
-            F.startswith(source, F.lit(before)),
-            F.substr(source, F.lit(len(before) + 1)).try_cast("int"),
-            F.col("position"),
-        ),
-    }
-    found: list[DataFrame] = []
-    for name, (is_of, partition, offset) in places.items():
-        # One call lists all directories of a day.
-        paths = [
-            job.tables.path(name, f"day={day}", entry)
-            for day in sorted(days)
-            for entry in listing(job.spark, job.tables.path(name, f"day={day}"))
-            if entry.startswith("batch_id=") and counts(entry.removeprefix("batch_id="))
-        ]
-        if paths:
-            rows = job.spark.read.schema(STREAMED[name]).parquet(*map(literal, paths)).where(is_of)
-            found.append(rows.select(partition.alias("log_partition"), offset.alias("log_offset")))
-    return reduce(DataFrame.unionByName, found).distinct() if found else None

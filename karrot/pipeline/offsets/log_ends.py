@@ -3,7 +3,7 @@
 The job also polls while no group commits, because the lag depends on whether a log still grows.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -32,15 +32,9 @@ _SAMPLE: Final = StructType(
     [ENDS[name] for name in ("topic", "partition", "start_offset", "end_offset", "observed_at")]
 )
 _NEEDED: Final = ("topic", "partition", "end_offset")
-_ROWS: Final = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("start_offset", pa.int64()),
-        ("end_offset", pa.int64()),
-        ("observed_at", pa.timestamp("us", "UTC")),
-    ]
-)
+_OVER: Final = object()
+_TYPES: Final = (pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.timestamp("us", "UTC"))
+_ROWS: Final = pa.schema(zip(_SAMPLE.fieldNames(), _TYPES, strict=True))
 
 
 class LogEndReader(TopicMetadata, Protocol):
@@ -89,8 +83,7 @@ class EndsPoll:
     _run: str = field(default_factory=lambda: uuid4().hex[:8])
     _batches: int = 0
     _next_ms: float = 0
-    _rest: list[TopicPartition] = field(default_factory=list)
-    _so_far: PollSummary = PollSummary()  # noqa: RUF009 (cannot change)
+    _open: Iterator[None] | None = None
 
     def seen(self, topics: Iterable[str]) -> None:
         self.topics = self.topics.union(topics)
@@ -101,42 +94,33 @@ class EndsPoll:
         A poll of many partitions takes several calls, so the caller can do other things and stop in between.
         """
         now_ms = self.clock.boot_ms()
-        if self._rest:
-            self._continue()
-        elif self.topics and now_ms >= self._next_ms:
+        if self._open is None and self.topics and now_ms >= self._next_ms:
             self._next_ms = now_ms + self.every.total_seconds() * 1000
-            self._begin()
+            self._open = self._requests()
+        if self._open is not None and next(self._open, _OVER) is _OVER:
+            self._open = None
 
     def look(self) -> None:
         if self.topics:
-            self._begin()
-        while self._rest:
-            self._continue()
+            for _ in self._requests():
+                pass
 
-    def _begin(self) -> None:
+    def _requests(self) -> Iterator[None]:
+        """Poll once. Each step asks for the next partitions, and writes their samples as a batch."""
+        rest: list[TopicPartition] = []
+        written, left_out, trouble = 0, 0, ""
         try:
             counts = sorted(self.kafka.partitions(self.topics).items())
+            rest = [TopicPartition(topic, partition) for topic, count in counts for partition in range(count)]
+            while rest:
+                asked = rest[: self.at_once]
+                answered = self._written(asked)
+                written, left_out = written + answered, left_out + len(asked) - answered
+                if rest := rest[self.at_once :]:
+                    yield
         except ClusterError as error:
-            self._finish(PollSummary(trouble=str(error)))
-            return
-        self._rest = [TopicPartition(topic, partition) for topic, count in counts for partition in range(count)]
-        self._so_far = PollSummary()
-        self._continue()
-
-    def _continue(self) -> None:
-        """Ask for the next partitions, and write their samples as a batch."""
-        asked, self._rest = self._rest[: self.at_once], self._rest[self.at_once :]
-        try:
-            written = self._written(asked)
-        except ClusterError as error:
-            missing, self._rest = len(asked) + len(self._rest), []
-            self._finish(PollSummary(self._so_far.written, self._so_far.left_out + missing, str(error)))
-            return
-        self._so_far = self._so_far.plus(PollSummary(written, len(asked) - written))
-        if not self._rest:
-            self._finish(self._so_far)
-
-    def _finish(self, summary: PollSummary) -> None:
+            left_out, trouble = left_out + len(rest), str(error)
+        summary = PollSummary(written, left_out, trouble)
         self.total = self.total.plus(summary)
         self.tell(summary)
 
@@ -144,9 +128,10 @@ class EndsPoll:
         at = datetime.fromtimestamp(self.clock.wall_ms() / 1000, UTC)
         # Read the log starts first, so that no log end is below its log start.
         starts, log_ends = _known(self.kafka.log_starts(asked)), _known(self.kafka.log_ends(asked))
-        found = [(*place, starts.get(place), end, at) for place, end in sorted(log_ends.items())]
+        rows = ((*place, starts.get(place), end, at) for place, end in sorted(log_ends.items()))
+        found = [dict(zip(_ROWS.names, row, strict=True)) for row in rows]
         if found:
-            frame = self.spark.createDataFrame(_table(found)).coalesce(1)
+            frame = self.spark.createDataFrame(pa.Table.from_pylist(found, schema=_ROWS)).coalesce(1)
             self.tables.write_batch(ends(frame, self.cluster), "ends", f"{self._run}-{self._batches:06d}")
             self._batches += 1
         return len(found)
@@ -198,8 +183,3 @@ def topics_of_late(spark: SparkSession, tables: Tables, cluster: str) -> list[st
 
 def _known(answers: Mapping[TopicPartition, int | Failure]) -> dict[TopicPartition, int]:
     return {place: answer for place, answer in answers.items() if not isinstance(answer, Failure)}
-
-
-def _table(found: Sequence[tuple[object, ...]]) -> pa.Table:
-    columns = zip(*found, strict=True)
-    return pa.table([pa.array(column, each.type) for column, each in zip(columns, _ROWS, strict=True)], schema=_ROWS)

@@ -9,31 +9,27 @@ of bytes in the clients' own protocol (``ConsumerProtocolAssignment.json``), whi
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BinaryType, BooleanType, LongType, StringType, StructType
+from pyspark.sql.types import StructType
 
-from karrot.pipeline.schemas import MEMBERS, columns_of, with_day
+from karrot.pipeline.schemas import BINARY, BOOLEAN, LONG, MEMBERS, STRING, columns_of, struct, with_day
 
 _INT16, _INT32, _INT64 = Struct(">h"), Struct(">i"), Struct(">q")
 _GROUP_METADATA: Final = 2
 _NEWEST: Final = 4
 _COMPACT: Final = 4
-_CONSUMER: Final = "consumer"
-_KEY_TYPE: Final = b"\x00\x02"
-_PARSED: Final = (
-    StructType([field for field in MEMBERS.fields if field.name not in {"cluster", "log_ts", "log_ts_ms"}])
-    .add("log_us", LongType())
-    .add("readable", BooleanType())
-    .add("reason", StringType())
-    .add("key", BinaryType())
-    .add("value", BinaryType())
+_PARSED: Final = StructType(
+    [
+        *(field for field in MEMBERS.fields if field.name not in {"cluster", "log_ts", "log_ts_ms"}),
+        *struct(log_us=LONG, readable=BOOLEAN, reason=STRING, key=BINARY, value=BINARY),
+    ]
 )
 _ROWS: Final = to_arrow_schema(_PARSED)
 _ROWS_AT_ONCE: Final = 10_000
@@ -43,37 +39,13 @@ class UnreadableMetadata(ValueError):  # noqa: N818 (names the state of the reco
     """The record is cut off, or Kafka does not write such a record. The text is a stable code."""
 
 
-class AssignedMember(NamedTuple):
-    """A member of a group. ``assigned`` are topics and partitions, in the order of the group's leader.
-
-    ``assigned`` is empty if the type of the group's protocol is not ``consumer``.
-    """
-
-    member_id: str | None
-    instance_id: str | None
-    client_id: str | None
-    client_host: str | None
-    assigned: tuple[tuple[str, int], ...] = ()
-
-
-class GroupMetadata(NamedTuple):
-    """A group as one record describes it. ``protocol`` is the members' assignor, such as ``range``."""
-
-    version: int
-    protocol_type: str | None
-    generation: int
-    protocol: str | None
-    leader: str | None
-    members: tuple[AssignedMember, ...]
-
-
 @dataclass(slots=True)
 class _Reader:
     """Reads ``data`` from ``at`` on. Raises `UnreadableMetadata` with the name of a field that is missing."""
 
     data: bytes
     is_compact: bool = False
-    at: int = field(default=0)
+    at: int = 0
 
     def number(self, kind: Struct, name: str) -> int:
         return int(kind.unpack(self._take(kind.size, name))[0])
@@ -136,28 +108,35 @@ def parse_key(key: bytes) -> str:
     return group
 
 
-def parse_value(value: bytes) -> GroupMetadata:
-    """Parse a value. Ignore bytes after the known fields: a newer broker can add some. Raises `UnreadableMetadata`."""
+def parse_value(value: bytes) -> dict[str, Any]:
+    """Parse a value: the columns of its group, and ``members``, each with its columns and ``assigned``.
+
+    ``protocol`` is the members' assignor, such as ``range``. ``assigned`` are topics and partitions, in the order of
+    the group's leader; it is empty if the type of the group's protocol is not ``consumer``. Bytes after the known
+    fields are ignored: a newer broker can add some. Raises `UnreadableMetadata`.
+    """
     reader = _Reader(value)
     version = reader.number(_INT16, "version")
     if not 0 <= version <= _NEWEST:
         raise UnreadableMetadata("unknown_version")
     reader.is_compact = version >= _COMPACT
-    protocol_type = reader.text("protocol_type")
-    generation = reader.number(_INT32, "generation")
-    protocol, leader = reader.text("protocol"), reader.text("leader")
+    group: dict[str, Any] = {"version": version, "protocol_type": reader.text("protocol_type")}
+    group["generation"] = reader.number(_INT32, "generation")
+    group |= {name: reader.text(name) for name in ("protocol", "leader")}
     if version >= 2:  # noqa: PLR2004 (the time of the group's last change of state; not used)
         reader.number(_INT64, "state_ts")
-    is_consumer = protocol_type == _CONSUMER
-    members = tuple(_member(reader, version, is_consumer=is_consumer) for _ in range(reader.count("members")))
+    is_consumer = group["protocol_type"] == "consumer"
+    count = reader.count("members")
+    members = [_member(reader, version, is_consumer=is_consumer) for _ in range(count)]
     reader.skip_tags()
-    return GroupMetadata(version, protocol_type, generation, protocol, leader, members)
+    return {**group, "members": members}
 
 
-def _member(reader: _Reader, version: int, *, is_consumer: bool) -> AssignedMember:
-    member_id = reader.text("member_id")
-    instance_id = reader.text("instance_id") if version >= 3 else None  # noqa: PLR2004 (static members, KIP-345)
-    client_id, client_host = reader.text("client_id"), reader.text("client_host")
+def _member(reader: _Reader, version: int, *, is_consumer: bool) -> dict[str, Any]:
+    names = ["member_id", "instance_id", "client_id", "client_host"]
+    if version < 3:  # noqa: PLR2004 (static members, KIP-345)
+        names.remove("instance_id")
+    member: dict[str, Any] = {name: reader.text(name) for name in names}
     if version >= 1:
         reader.number(_INT32, "rebalance_timeout")
     reader.number(_INT32, "session_timeout")
@@ -165,17 +144,16 @@ def _member(reader: _Reader, version: int, *, is_consumer: bool) -> AssignedMemb
     assignment = reader.blob("assignment")
     reader.skip_tags()
     # Other programs, such as the workers of Kafka Connect, store other bytes here.
-    assigned = _assigned(assignment or b"") if is_consumer else ()
-    return AssignedMember(member_id, instance_id, client_id, client_host, assigned)
+    return {**member, "assigned": _assigned(assignment or b"") if is_consumer else []}
 
 
-def _assigned(assignment: bytes) -> tuple[tuple[str, int], ...]:
+def _assigned(assignment: bytes) -> list[tuple[str, int]]:
     """Parse an assignment. It is empty while the leader has not assigned yet.
 
     Newer versions only add fields at the end, so all versions are read in the same way.
     """
     if not assignment:
-        return ()
+        return []
     reader = _Reader(assignment)
     if reader.number(_INT16, "assignment") < 0:
         raise UnreadableMetadata("negative_version")
@@ -186,39 +164,27 @@ def _assigned(assignment: bytes) -> tuple[tuple[str, int], ...]:
             raise UnreadableMetadata("null_topic")
         assigned += [(topic, reader.number(_INT32, "assignment")) for _ in range(reader.count("assignment"))]
     reader.blob("assignment")
-    return tuple(assigned)
+    return assigned
 
 
-def decode_members(records: DataFrame, cluster: str) -> DataFrame:
-    """Make one row per member and assigned partition from each record of group metadata; ignore all other records.
+def members_of(decoded: DataFrame, cluster: str) -> DataFrame:
+    """Make one row per member and assigned partition from the metadata of groups among rows of `decode_offsets`.
 
-    ``records`` have the columns of Spark's Kafka source. A row has the columns of `MEMBERS` and ``readable``. A record
-    that could not be read makes one row, with a ``reason``, its place, and the unchanged ``key`` and ``value``.
+    A row has the columns of `MEMBERS` and ``readable``. A record that could not be read makes one row, with a
+    ``reason``, its place, and the unchanged ``key`` and ``value``.
     """
     log_ts = F.timestamp_micros("log_us")
     return (
-        records.where(F.substring("key", 1, 2) == F.lit(_KEY_TYPE))
-        .select("key", "value", "partition", "offset", F.unix_micros("timestamp").alias("log_us"))
+        decoded.where(F.col("readable") & (F.col("key_type") == _GROUP_METADATA))
+        .select("key", "value", "log_partition", "log_offset", F.unix_micros("log_ts").alias("log_us"))
         .mapInArrow(_parse, _PARSED)
         .withColumns({"cluster": F.lit(cluster), "log_ts": log_ts, "log_ts_ms": F.unix_millis(log_ts)})
         .select(*columns_of(MEMBERS), "readable", "reason", "key", "value")
     )
 
 
-def members_of(decoded: DataFrame, cluster: str) -> DataFrame:
-    """The rows of `decode_members` for the metadata of groups among the rows of `decode_offsets`."""
-    metadata = decoded.where(F.col("readable") & (F.col("key_type") == _GROUP_METADATA)).select(
-        "key",
-        "value",
-        F.col("log_partition").alias("partition"),
-        F.col("log_offset").alias("offset"),
-        F.col("log_ts").alias("timestamp"),
-    )
-    return decode_members(metadata, cluster)
-
-
 def members(decoded: DataFrame) -> DataFrame:
-    """Make the table ``members``, with its day, from the rows of `decode_members`."""
+    """Make the table ``members``, with its day, from the rows of `members_of`."""
     return decoded.where("readable").withColumn("day", F.to_date("log_ts")).select(*columns_of(with_day(MEMBERS)))
 
 
@@ -234,19 +200,19 @@ def _parse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _rows(record: dict[str, Any]) -> list[dict[str, Any]]:
-    key, value = record["key"], record["value"]
-    place = {"log_partition": record["partition"], "log_offset": record["offset"], "log_us": record["log_us"]}
+    """A row for each member and assigned partition. A member without partitions, or a group without members, has one.
+
+    A deleted group has no value.
+    """
+    key, value = record.pop("key"), record.pop("value")
     try:
-        group = {"consumer": parse_key(key), "readable": True}
-        metadata = None if value is None else parse_value(value)
+        row = {**record, "consumer": parse_key(key), "readable": True}
+        group = {} if value is None else parse_value(value)
     except UnreadableMetadata as why:
-        return [{**place, "readable": False, "reason": str(why), "key": key, "value": value}]
-    of_group = {} if metadata is None else metadata._asdict()  # a deleted group has one row
-    rows = [of_group | row for member in of_group.pop("members", ()) for row in _rows_of_member(member)]
-    return [{**place, **group, **row} for row in rows or [of_group]]
-
-
-def _rows_of_member(member: AssignedMember) -> list[dict[str, Any]]:
-    """A row for each assigned partition, or one row without a partition."""
-    names = member._asdict()
-    return [{**names, "topic": topic, "partition": number} for topic, number in names.pop("assigned")] or [names]
+        return [{**record, "readable": False, "reason": str(why), "key": key, "value": value}]
+    of_members = [
+        {**row, **group, **member, "topic": topic, "partition": partition}
+        for member in group.pop("members", ())
+        for topic, partition in member.pop("assigned") or [(None, None)]
+    ]
+    return of_members or [{**row, **group}]

@@ -66,13 +66,14 @@ class Detection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RuleSetOutcome:
-    """The result of one set of rules. ``found`` has an entry for each stand-still.
+    """The result of one set of rules. ``runs`` are those with WARN or ERR. ``found`` has an entry for each stand-still.
 
     ``alike`` has an entry for each incident of the baseline. ``alone`` counts the incidents of this set during which
     the baseline had no incident.
     """
 
     rules: RuleSet
+    runs: Sequence[RuleSetRun]
     incidents: Sequence[ReplayedIncident]
     found: Sequence[Detection]
     alike: Sequence[Detection]
@@ -104,36 +105,26 @@ class RuleSetOutcome:
         return [each.what for each in self.found if each.delay is None]
 
 
-@dataclass(frozen=True, slots=True)
-class RuleSetComparison:
-    """The outcomes of all sets, in the order in which they were given. The first set is the baseline."""
-
-    standstills: Sequence[Stall]
-    outcomes: Sequence[RuleSetOutcome]
-
-
 def compare(
     rule_sets: Sequence[RuleSet], runs: Sequence[Sequence[RuleSetRun]], stood: Sequence[Stall], *, flap_s: int
-) -> RuleSetComparison:
-    """Make the outcome of each set from its ``runs``.
+) -> list[RuleSetOutcome]:
+    """Make the outcome of each set from its ``runs``. The first set is the baseline.
 
     An incident is a flap if it begins within ``flap_s`` seconds after the end of the previous incident.
     """
     of_sets = [list(_incidents(each, stood, flap_s)) for each in runs]
     first = of_sets[0]
-    return RuleSetComparison(
-        stood,
-        [
-            RuleSetOutcome(
-                rules,
-                incidents,
-                found=list(_found(stood, incidents)),
-                alike=list(_found(first, incidents)),
-                alone=sum(each.delay is None for each in _found(incidents, first)),
-            )
-            for rules, incidents in zip(rule_sets, of_sets, strict=True)
-        ],
-    )
+    return [
+        RuleSetOutcome(
+            rules,
+            of_set,
+            incidents,
+            found=list(_found(stood, incidents)),
+            alike=list(_found(first, incidents)),
+            alone=sum(each.delay is None for each in _found(incidents, first)),
+        )
+        for rules, of_set, incidents in zip(rule_sets, runs, of_sets, strict=True)
+    ]
 
 
 def _incidents(runs: Sequence[RuleSetRun], stood: Sequence[Stall], flap_s: int) -> Iterator[ReplayedIncident]:
@@ -183,14 +174,14 @@ def _by_group(things: Iterable[T]) -> dict[GroupKey, list[T]]:
     return found
 
 
-def sentences(comparison: RuleSetComparison) -> Iterator[str]:
+def sentences(outcomes: Sequence[RuleSetOutcome]) -> Iterator[str]:
     """Describe each set, and then the conclusions. Each line has one sentence or two."""
-    first, *others = comparison.outcomes
-    for each in comparison.outcomes:
+    first, *others = outcomes
+    for each in outcomes:
         yield from _in_itself(each)
         yield from () if each is first else _against(each, first)
         yield from _finding(each) if each.found else ()
-    if not comparison.standstills:
+    if not first.found:
         yield "No partition stood still in this time, so this replay does not show what each set of rules would miss."
         return
     for each in others:

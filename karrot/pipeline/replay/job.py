@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from karrot.event import GroupKey, Status
-from karrot.pipeline.replay.incident_comparison import RuleSetComparison, RuleSetRun, Stall, compare
+from karrot.pipeline.replay.incident_comparison import RuleSetOutcome, RuleSetRun, Stall, compare
 from karrot.pipeline.replay.partition_statuses import (
     STOOD_STILL,
     ReplayOptions,
@@ -54,12 +54,12 @@ class ReplayRequest:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The result of a replay. ``runs`` has, for each set, the runs with WARN or ERR; ``groups`` counts the groups."""
+    """The result of a replay. ``groups`` counts the groups. The first of the ``outcomes`` is the baseline."""
 
     span: VerdictTimes
     groups: int
-    runs: Sequence[Sequence[RuleSetRun]]
-    comparison: RuleSetComparison
+    standstills: Sequence[Stall]
+    outcomes: Sequence[RuleSetOutcome]
 
 
 def replay(spark: SparkSession, tables: Tables, request: ReplayRequest, output: str | None = None) -> Replayed:
@@ -145,7 +145,7 @@ def _result(found: DataFrame, request: ReplayRequest, span: VerdictTimes) -> Rep
     groups = found.where(F.col("rules") == 0).select("cluster", "consumer").distinct().count()
     if not groups:
         raise NothingToReplayError("the chosen groups have no commits with known log ends in that time")
-    return Replayed(span, groups, runs, compare(request.rule_sets, runs, stood, flap_s=request.flap))
+    return Replayed(span, groups, stood, compare(request.rule_sets, runs, stood, flap_s=request.flap))
 
 
 def _write(found: DataFrame, rule_sets: Sequence[RuleSet], output: str) -> None:

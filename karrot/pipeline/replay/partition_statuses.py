@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from karrot.burrow import rules
@@ -68,34 +68,25 @@ def _facts(commits: CommitArrays, slots: Slots, at: Ints, intervals: int) -> Win
     return Windows.of(offset, lag, first_ms, last_ms, np.minimum(intervals, (newest - first)[:, 0] + 1))
 
 
-# --- Segments that are not in order ---
-
-
 def _ask_the_model(
     found: Windows, commits: CommitArrays, at: Ints, odd: Bools, new_window: Callable[[], rules.Window]
 ) -> None:
-    """Replace the facts of the odd segments by those of the reference model."""
+    """Replace the facts of the segments whose commits are not in order by those of the reference model."""
     rows = np.flatnonzero(odd[commits.segment[at]])
     for segment in np.unique(commits.segment[at[rows]]):
-        wanted = rows[commits.segment[at[rows]] == segment]
-        correct = _by_the_model(commits, int(segment), at[wanted], new_window())
-        for row, facts in zip(wanted, correct, strict=True):
-            for name, value in facts.items():
+        seen, window = int(np.searchsorted(commits.segment, segment)), new_window()
+        for row in rows[commits.segment[at[rows]] == segment]:
+            until = int(at[row]) + 1
+            for each in range(seen, until):
+                window.add(
+                    int(commits.offset[each]),
+                    order=int(commits.order[each]),
+                    timestamp_ms=int(commits.timestamp_ms[each]),
+                    broker_offset=int(commits.end[each]),
+                )
+            seen = until
+            for name, value in facts_of([slot for slot in window.slots if slot]).items():
                 getattr(found, name)[row] = value
-
-
-def _by_the_model(commits: CommitArrays, segment: int, at: Ints, window: rules.Window) -> Iterator[dict[str, int]]:
-    seen = int(np.searchsorted(commits.segment, segment))
-    for until in at:
-        for each in range(seen, int(until) + 1):
-            window.add(
-                int(commits.offset[each]),
-                order=int(commits.order[each]),
-                timestamp_ms=int(commits.timestamp_ms[each]),
-                broker_offset=int(commits.end[each]),
-            )
-        seen = int(until) + 1
-        yield facts_of([slot for slot in window.slots if slot])
 
 
 class VerdictTimes(NamedTuple):
@@ -117,15 +108,6 @@ class Verdicts(NamedTuple):
     codes: Sequence[Codes]
 
 
-class _Moments(NamedTuple):
-    """The times (``at``) of the verdicts on each segment, with the indices of its newest commit and log end."""
-
-    segment: Ints
-    at: Ints
-    commit: Ints
-    end: Ints
-
-
 def evaluate(
     commits: CommitArrays, ends: LogEndArrays, segments: Segments, rule_sets: Sequence[RuleSet], span: VerdictTimes
 ) -> Verdicts:
@@ -133,41 +115,28 @@ def evaluate(
 
     Each verdict uses only the records that were seen up to its time.
     """
-    moments = _moments(commits, ends, segments, span)
-    if not len(moments.at):
-        return Verdicts(moments.segment, moments.at, [np.zeros(0, np.int8) for _ in rule_sets])
-    now, end = moments.at, ends.offset[moments.end]
-    kept = {
-        kind: _windows_of(moments, commits, *kind) for kind in {(one.intervals, one.min_distance) for one in rule_sets}
-    }
-    least = {number: recent_least(ends, number)[moments.end] for number in {one.intervals for one in rule_sets}}
-    codes = [judged(kept[one.intervals, one.min_distance], end, least[one.intervals], now, one) for one in rule_sets]
-    return Verdicts(moments.segment, moments.at, codes)
-
-
-def _windows_of(moments: _Moments, commits: CommitArrays, intervals: int, min_distance: int) -> Windows:
-    """The window at each moment. Moments without a commit between them share a window."""
-    is_other = begins(moments.commit)
-    found = windows(commits, moments.commit[is_other], intervals=intervals, min_distance=min_distance)
-    of_moment = np.cumsum(is_other) - 1
-    return Windows(*(column[of_moment] for column in found))
-
-
-def _moments(commits: CommitArrays, ends: LogEndArrays, segments: Segments, span: VerdictTimes) -> _Moments:
     starts = np.flatnonzero(begins(commits.segment))
     segment = commits.segment[starts]
     first = np.maximum(-(-commits.seen_ms[starts] // (span.every * 1000)) * span.every, span.first)
     last = np.minimum(-(-segments.until_ms[segment] // 1000) - 1, span.last)
     number = np.maximum(0, (last - first) // span.every + 1)
-    of_segment = np.repeat(segment, number)
-    nth = np.arange(len(of_segment)) - np.repeat(np.cumsum(number) - number, number)
-    at = np.repeat(first, number) + nth * span.every
-    return _Moments(
-        of_segment,
-        at,
-        newest(commits.segment, commits.seen_ms, of_segment, at * 1000),
-        newest(ends.source, ends.observed_ms, segments.source[of_segment], at * 1000),
-    )
+    segment = np.repeat(segment, number)
+    nth = np.arange(len(segment)) - np.repeat(np.cumsum(number) - number, number)
+    now = np.repeat(first, number) + nth * span.every
+    if not len(now):
+        return Verdicts(segment, now, [np.zeros(0, np.int8) for _ in rule_sets])
+    newest_commit = newest(commits.segment, commits.seen_ms, segment, now * 1000)
+    newest_end = newest(ends.source, ends.observed_ms, segments.source[segment], now * 1000)
+    # Verdicts without a commit between them share a window.
+    is_other = begins(newest_commit)
+    of_verdict, kept = np.cumsum(is_other) - 1, {}
+    for intervals, min_distance in {(one.intervals, one.min_distance) for one in rule_sets}:
+        found = windows(commits, newest_commit[is_other], intervals=intervals, min_distance=min_distance)
+        kept[intervals, min_distance] = Windows(*(column[of_verdict] for column in found))
+    end = ends.offset[newest_end]
+    least = {each: recent_least(ends, each)[newest_end] for each in {one.intervals for one in rule_sets}}
+    codes = [judged(kept[one.intervals, one.min_distance], end, least[one.intervals], now, one) for one in rule_sets]
+    return Verdicts(segment, now, codes)
 
 
 STOOD_STILL = -1
@@ -206,37 +175,28 @@ def together(commits: DataFrame, ends: DataFrame) -> DataFrame:
     are sorted later as arrays, at less than a tenth of the cost. Hashes have 64 bits. Two partitions with the same hash
     would be mixed up. Among a million partitions, the probability of this is one in forty million.
     """
-    source = F.xxhash64("cluster", "topic", "partition").alias("source_key")
-    of_commits = commits.where(~F.col("tombstone") & F.col("offset").isNotNull() & F.col("commit_ts_ms").isNotNull())
-    rows = of_commits.select(
-        source,
-        group_key(),
-        F.col("log_offset").alias("place"),
-        F.col("log_ts_ms").alias("at_ms"),
-        "offset",
-        F.col("commit_ts_ms").alias("timestamp_ms"),
-    )
-    of_ends = ends.where(F.col("end_offset").isNotNull()).select(
-        source,
-        F.lit(None).cast("long").alias("group_key"),
-        F.col("observed_at_ms").alias("place"),
-        F.col("observed_at_ms").alias("at_ms"),
-        F.col("end_offset").alias("offset"),
-        F.col("observed_at_ms").alias("timestamp_ms"),
-    )
-    return rows.unionByName(of_ends).repartition("source_key").sortWithinPartitions("source_key")
+    rows = commits.sparkSession.sql(_TOGETHER, commits=commits, ends=ends)
+    return rows.repartition("source_key").sortWithinPartitions("source_key")
+
+
+_TOGETHER = """
+SELECT xxhash64(cluster, topic, partition) AS source_key, xxhash64(cluster, consumer) AS group_key, log_offset AS place,
+    log_ts_ms AS at_ms, offset, commit_ts_ms AS timestamp_ms
+FROM {commits} WHERE NOT tombstone AND offset IS NOT NULL AND commit_ts_ms IS NOT NULL
+UNION ALL
+SELECT xxhash64(cluster, topic, partition), CAST(NULL AS BIGINT), observed_at_ms, observed_at_ms, end_offset,
+    observed_at_ms
+FROM {ends} WHERE end_offset IS NOT NULL
+"""
 
 
 def changes(rows: DataFrame, asked: ReplayOptions) -> DataFrame:
-    return rows.mapInArrow(_replaying(asked), CHANGES)
+    return rows.mapInArrow(partial(_replay, asked), CHANGES)
 
 
-def _replaying(asked: ReplayOptions) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def replay(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for table in _whole_sources(batches):
-            yield from _replayed(table, asked)
-
-    return replay
+def _replay(asked: ReplayOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for table in _whole_sources(batches):
+        yield from _replayed(table, asked)
 
 
 def _whole_sources(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -350,6 +310,10 @@ class _Steps(NamedTuple):
 
 
 def _of_verdicts(found: Verdicts, codes: Codes, span: VerdictTimes) -> _Steps:
+    def step(low: Status, high: Status) -> Codes:
+        is_in, was_in = ((low <= each) & (each <= high) for each in (after, before))
+        return is_in.astype(np.int8) - was_in.astype(np.int8)
+
     is_first = begins(found.segment)
     before = np.where(is_first, Status.NOTFOUND, np.roll(codes, 1)).astype(np.int8)
     steps = np.flatnonzero(codes != before)
@@ -360,16 +324,10 @@ def _of_verdicts(found: Verdicts, codes: Codes, span: VerdictTimes) -> _Steps:
     return _Steps(
         np.append(found.segment[steps], found.segment[last]),
         np.append(found.at[steps], found.at[last] + span.every) * 1000,
-        *(_step(before, after, low, high) for low, high in _LEVELS),
+        step(Status.OK, Status.REWIND),
+        step(Status.WARN, Status.WARN),
+        step(Status.ERR, Status.REWIND),
     )
-
-
-_LEVELS = ((Status.OK, Status.REWIND), (Status.WARN, Status.WARN), (Status.ERR, Status.REWIND))
-
-
-def _step(before: Codes, after: Codes, low: Status, high: Status) -> Codes:
-    is_in, was_in = ((low <= codes) & (codes <= high) for codes in (after, before))
-    return is_in.astype(np.int8) - was_in.astype(np.int8)
 
 
 def _of_standstills(commits: CommitArrays, ends: LogEndArrays, segments: Segments, asked: ReplayOptions) -> _Steps:
@@ -434,12 +392,27 @@ def _ints(rows: pa.RecordBatch | pa.Table, name: str) -> Ints:
     return numbers.astype(np.int64, copy=False)
 
 
-_GROUP = ("rules", "group_key")
-_COUNTS = ("known", "warn", "err")
-
-
-def group_key() -> Column:
-    return F.xxhash64("cluster", "consumer").alias("group_key")
+_STATUSES = """
+WITH names AS (SELECT DISTINCT cluster, consumer, xxhash64(cluster, consumer) AS group_key FROM {commits}),
+counts AS (
+    SELECT rules, group_key, at_ms, sum(sum(known)) OVER so_far AS known, sum(sum(warn)) OVER so_far AS warn,
+        sum(sum(err)) OVER so_far AS err
+    FROM {changes} GROUP BY rules, group_key, at_ms
+    WINDOW so_far AS (PARTITION BY rules, group_key ORDER BY at_ms ROWS UNBOUNDED PRECEDING)
+), judged AS (
+    SELECT rules, group_key, at_ms,
+        CASE WHEN err > 0 THEN 'ERR' WHEN warn > 0 THEN 'WARN' WHEN known > 0 THEN 'OK' END AS status
+    FROM counts
+), changed AS (
+    SELECT *, lag(status) OVER (PARTITION BY rules, group_key ORDER BY at_ms) AS before FROM judged
+), runs AS (
+    SELECT *, lead(at_ms) OVER (PARTITION BY rules, group_key ORDER BY at_ms) AS next_ms
+    FROM changed WHERE NOT status <=> before
+)
+SELECT /*+ BROADCAST(names) */ rules, cluster, consumer, status, at_ms AS from_ms, coalesce(next_ms, :last_ms) AS to_ms,
+    next_ms IS NULL AS is_open
+FROM runs JOIN names USING (group_key) WHERE status IS NOT NULL
+"""
 
 
 def statuses(changes: DataFrame, commits: DataFrame, last_ms: int) -> DataFrame:
@@ -448,35 +421,22 @@ def statuses(changes: DataFrame, commits: DataFrame, last_ms: int) -> DataFrame:
     A run lasts until the next run. The last run (``is_open``) lasts until ``last_ms``. While a group is gone, it has no
     run. The names of the groups come from ``commits``.
     """
-    names = commits.select("cluster", "consumer").distinct().withColumn("group_key", group_key())
-    at = Window.partitionBy(*_GROUP).orderBy("at_ms")
-    worst = F.when(F.col("err") > 0, Status.ERR.name).when(F.col("warn") > 0, Status.WARN.name)
-    worst = worst.when(F.col("known") > 0, Status.OK.name)
-    so_far = at.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    runs = (
-        changes.groupBy(*_GROUP, "at_ms")
-        .agg(*(F.sum(name).alias(name) for name in _COUNTS))
-        .select(*_GROUP, "at_ms", *(F.sum(name).over(so_far).alias(name) for name in _COUNTS))
-        .withColumn("status", worst)
-        .withColumn("before", F.lag("status").over(at))
-        .where(~F.col("status").eqNullSafe(F.col("before")))
-        .withColumn("next_ms", F.lead("at_ms").over(at))
-        .where(F.col("status").isNotNull())
-        .select(
-            *_GROUP,
-            "status",
-            F.col("at_ms").alias("from_ms"),
-            F.coalesce("next_ms", F.lit(last_ms)).alias("to_ms"),
-            F.col("next_ms").isNull().alias("is_open"),
-        )
-    )
-    columns = ("rules", "cluster", "consumer", "status", "from_ms", "to_ms", "is_open")
-    return runs.join(F.broadcast(names), "group_key").select(*columns)
+    return changes.sparkSession.sql(_STATUSES, args={"last_ms": last_ms}, changes=changes, commits=commits)
 
 
-def deletions(members: DataFrame) -> DataFrame:
-    """``cluster``, ``consumer`` and ``at_ms`` of each record that deletes a group."""
-    return members.where(F.col("version").isNull()).select(*GROUP, F.col("log_ts_ms").alias("at_ms"))
+_SILENCES = """
+WITH fresh AS (
+    SELECT *, ceil(ceil(log_ts_ms / 1000) / :every) * :every AS judged_at
+    FROM {commits} WHERE NOT tombstone AND commit_ts_ms >= (floor(log_ts_ms / 1000) - :expire_group) * 1000
+), newest AS (
+    SELECT cluster, consumer, judged_at, floor(max_by(commit_ts_ms, log_offset) / 1000) AS last_s,
+        lead(judged_at, 1, :last + 1) OVER (PARTITION BY cluster, consumer ORDER BY judged_at) AS next_at
+    FROM fresh GROUP BY cluster, consumer, judged_at
+)
+SELECT cluster, consumer, 1000 * gone AS at_ms
+FROM (SELECT *, greatest(ceil((last_s + :expire_group + 1) / :every) * :every, judged_at) AS gone FROM newest)
+WHERE gone < next_at
+"""
 
 
 def silences(commits: DataFrame, span: VerdictTimes, expire_group: int) -> DataFrame:
@@ -485,30 +445,18 @@ def silences(commits: DataFrame, span: VerdictTimes, expire_group: int) -> DataF
     The newest commit is the one that arrived last; its timestamp decides. This function assumes that Burrow evaluates a
     group regularly from the group's first commit on.
     """
-    seen_s = F.floor(F.col("log_ts_ms") / 1000)
-    fresh = commits.where(~F.col("tombstone") & (F.col("commit_ts_ms") >= (seen_s - expire_group) * 1000))
-    judged_at = _up(F.ceil(F.col("log_ts_ms") / 1000), span.every)
-    by_time = Window.partitionBy(*GROUP).orderBy("judged_at")
-    newest = (
-        fresh.groupBy(*GROUP, judged_at.alias("judged_at"))
-        .agg(F.max_by("commit_ts_ms", "log_offset").alias("last_ms"))
-        .withColumn("next_at", F.lead("judged_at", 1, span.last + 1).over(by_time))
-    )
-    too_old = _up(F.floor(F.col("last_ms") / 1000) + expire_group + 1, span.every)
-    return (
-        newest.withColumn("gone", F.greatest(too_old, "judged_at"))
-        .where(F.col("gone") < F.col("next_at"))
-        .select(*GROUP, (F.col("gone") * 1000).alias("at_ms"))
-    )
+    args = {"every": span.every, "last": span.last, "expire_group": expire_group}
+    return commits.sparkSession.sql(_SILENCES, args=args, commits=commits)
+
+
+def deletions(members: DataFrame) -> DataFrame:
+    """``cluster``, ``consumer`` and ``at_ms`` of each record that deletes a group."""
+    return members.where(F.col("version").isNull()).select(*GROUP, F.col("log_ts_ms").alias("at_ms"))
 
 
 def by_group(*found: DataFrame) -> dict[int, list[int]]:
-    """Collect the moments of each group, in order, by its `group_key`. They are few: groups rarely disappear."""
+    """Collect the moments of each group, in order, by the hash of its name. They are few: groups rarely disappear."""
     moments: dict[int, set[int]] = {}
-    for group, at_ms in (row for one in found for row in one.select(group_key(), "at_ms").collect()):
+    for group, at_ms in (row for one in found for row in one.select(F.xxhash64(*GROUP), "at_ms").collect()):
         moments.setdefault(group, set()).add(at_ms)
     return {group: sorted(at) for group, at in moments.items()}
-
-
-def _up(seconds: Column, every: int) -> Column:
-    return F.ceil(seconds / every) * every

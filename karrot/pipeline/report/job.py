@@ -1,37 +1,18 @@
-"""Runs ``karrot pipeline report``: reduces the tables of some days to the findings of a report, with Spark."""
+"""Runs ``karrot pipeline report``: reduces the tables of some days to the findings of a report, with Spark's SQL."""
 
-from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import TypeVar
+from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
-from karrot.event import DayRange, Incident, Status
-from karrot.pipeline.derive.status_intervals import severity, status_named
-from karrot.pipeline.report.finding_types import (
-    GROUPS_SHOWN,
-    INCIDENTS_SHOWN,
-    AnsweredTopics,
-    Budget,
-    Capacity,
-    DayBurn,
-    DayPeak,
-    DayTotal,
-    Findings,
-    Flapping,
-    GroupLag,
-    Hours,
-    IncidentTotals,
-    LagPoint,
-    Quarantined,
-    Skewed,
-)
-from karrot.pipeline.schemas import GROUP
+from karrot.event import DayRange, Incident
+from karrot.pipeline.derive.status_intervals import severity
+from karrot.pipeline.report import finding_types as types
 from karrot.pipeline.store.table_files import Tables, sound
 
-T = TypeVar("T")
 _WEEK = timedelta(days=6)
+POINTS: Final = 168
+"""The number of parts into which a period is cut: the hours of a week."""
 
 
 class NothingToReportError(LookupError):
@@ -52,43 +33,204 @@ def period_of(spark: SparkSession, tables: Tables, first: date | None, last: dat
     return period
 
 
-def find(spark: SparkSession, tables: Tables, period: DayRange) -> Findings:
+_DAYS: Final = """
+SELECT day, count(*), sum(minutes_seen), sum(minutes_ok), sum(minutes_measured), sum(minutes_within_target)
+FROM {slo_daily} GROUP BY day ORDER BY day
+"""
+
+_LAGS: Final = """
+WITH parts AS (
+    SELECT cluster, consumer, at_s - pmod(at_s - :start_s, :length_s) AS part_s, max(lag_seconds_max) AS seconds,
+        max(lag_max) AS lag, max(severity) AS severity, max_by(worst_status, severity) AS worst,
+        max(struct(lag_seconds_max, lag_max, -at_s AS earlier)) AS peak
+    FROM (SELECT *, unix_seconds(minute) AS at_s FROM {lag_minute}) GROUP BY 1, 2, 3
+)
+SELECT cluster, consumer, max(seconds) AS peak_seconds, max(lag) AS peak_lag, -max(peak).earlier,
+    max_by(worst, severity), sort_array(collect_list(struct(part_s, seconds)))
+FROM parts GROUP BY cluster, consumer HAVING peak_seconds > 0 OR peak_lag > 0
+ORDER BY peak_seconds DESC NULLS LAST, peak_lag DESC NULLS LAST, cluster, consumer LIMIT :groups
+"""
+"""The groups with the largest lag in seconds. Groups whose lag is unknown come last."""
+
+_INCIDENTS: Final = """
+SELECT incident_id, cluster, consumer, unix_seconds(started_at) AS started_s, unix_seconds(ended_at) AS ended_s,
+    ended_by, worst_status, peak_lag, events, topics
+FROM {incidents} WHERE unix_seconds(started_at) < :end_s AND (ended_at IS NULL OR unix_seconds(ended_at) >= :start_s)
+"""
+"""The incidents that were open at some moment of the period."""
+
+_LONGEST: Final = """
+SELECT * FROM {incidents} WHERE NOT :only_open OR ended_s IS NULL
+ORDER BY coalesce(ended_s, :now_s) - started_s DESC, started_s, cluster, consumer LIMIT :incidents
+"""
+
+_INCIDENT_TOTALS: Final = """
+SELECT count(*), count_if(ended_s IS NULL), count_if(ended_by = 'silence') FROM {incidents}
+"""
+
+_FLAPPING: Final = """
+SELECT cluster, consumer, count(*) AS ended, median(ended_s - started_s) AS median_s
+FROM {incidents} WHERE ended_s IS NOT NULL GROUP BY cluster, consumer HAVING ended >= 10 AND median_s <= 900
+ORDER BY ended DESC, cluster, consumer LIMIT :incidents
+"""
+"""The groups with at least ten ended incidents and a median duration of at most 15 minutes."""
+
+_HOURS: Final = """
+SELECT cluster, consumer, sum(if(severity = 1, lasted, 0)), sum(if(severity = 2, lasted, 0)) AS warn,
+    sum(if(severity > 2, lasted, 0)) AS err
+FROM (SELECT *, unix_seconds(to_at) - unix_seconds(from_at) AS lasted FROM {status_intervals})
+GROUP BY cluster, consumer HAVING warn + err > 0 ORDER BY warn + err DESC, cluster, consumer LIMIT :groups
+"""
+
+_SKEWED: Final = """
+SELECT cluster, consumer, topic, count(*) AS minutes, avg(max_share), avg(gini) AS mean_gini,
+    mode(worst_partition, true), mode(owner, true), mode(cause, true)
+FROM {skew_minute} LEFT SEMI JOIN
+    (SELECT * FROM {lag_minute} WHERE not_ok > 0 OR lag_seconds_max > :target) USING (cluster, consumer, minute)
+WHERE max_share IS NOT NULL AND (cause IS NOT NULL OR (gini >= 0.5 AND max_share >= 0.3))
+GROUP BY cluster, consumer, topic HAVING minutes >= 5
+ORDER BY minutes DESC, mean_gini DESC, cluster, consumer, topic LIMIT :groups
+"""
+"""The topics whose worst partition stood out in at least five minutes.
+
+A partition stands out if a cause is known, or if lag is uneven and the partition has at least 30 % of the lag. Only
+minutes count in which the group was not OK or beyond its target. In other minutes, a lag of one message can make a
+partition the worst partition.
+"""
+
+_SKEW_WATCHED: Final = """
+SELECT count(DISTINCT topic_of), count(DISTINCT if(max_share IS NOT NULL, topic_of, NULL))
+FROM (SELECT *, struct(cluster, consumer, topic) AS topic_of FROM {skew_minute})
+"""
+
+_PRESSURES: Final = """
+WITH partitions AS (
+    SELECT cluster, consumer, topic, day, partition, unix_seconds(minute) DIV 300 AS window,
+        60 * sum(coverage) AS covered_s, try_sum(produced) / (60 * sum(coverage)) AS produced,
+        try_sum(consumed) / (60 * sum(coverage)) AS consumed
+    FROM {rates_minute} GROUP BY 1, 2, 3, 4, 5, 6 HAVING covered_s >= 240
+), topics AS (
+    SELECT cluster, consumer, topic, day, sum(produced) AS produced, sum(consumed) AS consumed, count(*) AS partitions,
+        max(count(*)) OVER (PARTITION BY cluster, consumer, topic, day) AS most_partitions
+    FROM partitions GROUP BY cluster, consumer, topic, day, window
+)
+SELECT cluster, consumer, topic, day, produced, consumed, abs(consumed - produced) > 0.05 * produced AS pressed
+FROM topics WHERE partitions = most_partitions
+"""
+"""The produce and consume rates of each topic, for each five minutes with enough samples.
+
+At least four fifths of the time must be covered, for every partition that has rates on that day. A consumer is under
+pressure (``pressed``) while it falls behind or catches up. Its consume rate shows its capacity only under pressure. At
+other times, this rate shows the produce rate.
+"""
+
+_CAPACITIES: Final = """
+WITH daily AS (
+    SELECT cluster, consumer, topic, day, max(produced) AS produced, max(if(pressed, consumed, NULL)) AS best
+    FROM {rates} GROUP BY cluster, consumer, topic, day
+), topics AS (
+    SELECT cluster, consumer, topic, max(best) AS best, max_by(produced, day) AS last,
+        sort_array(collect_list(struct(day, produced))) AS days
+    FROM daily GROUP BY cluster, consumer, topic
+)
+SELECT cluster, consumer, topic, best, days FROM topics WHERE best > 0 AND last >= 1
+ORDER BY best / last, cluster, consumer, topic LIMIT :groups
+"""
+"""The consumers whose best rate is nearest to the peak of the last day.
+
+Peaks of less than one message per second are left out, because they show nothing about capacity.
+"""
+
+_RATES_WATCHED: Final = """
+SELECT count(DISTINCT topic_of), count(DISTINCT if(pressed, topic_of, NULL))
+FROM (SELECT *, struct(cluster, consumer, topic) AS topic_of FROM {rates})
+"""
+
+_BUDGETS: Final = """
+SELECT cluster, consumer, sum(minutes_measured), sum(beyond), sum(budget_minutes),
+    try_divide(sum(beyond), sum(budget_minutes)) AS spent, max_by(worst_partition, beyond),
+    sort_array(collect_list(struct(day, burn_rate)))
+FROM (SELECT *, minutes_measured - minutes_within_target AS beyond FROM {slo_daily})
+GROUP BY cluster, consumer HAVING sum(beyond) > 0 ORDER BY spent DESC, sum(beyond) DESC, cluster, consumer LIMIT :groups
+"""
+"""The groups that used the largest share of their error budget. Unused budgets are left out."""
+
+_QUARANTINED: Final = "SELECT count_if(missing IS NULL), coalesce(sum(missing), 0) FROM {quarantine}"
+
+
+class Queries:
+    """Runs queries on the tables of a period, by the names of `frames`, with the `numbers` of the report."""
+
+    def __init__(self, frames: dict[str, DataFrame], period: DayRange) -> None:
+        self.frames = frames
+        self.numbers: dict[str, Any] = {
+            "start_s": period.start_s,
+            "end_s": period.end_s,
+            "length_s": max(60, (period.end_s - period.start_s) // POINTS),
+            "groups": types.GROUPS_SHOWN,
+            "incidents": types.INCIDENTS_SHOWN,
+        }
+
+    def frame(self, query: str, **numbers: object) -> DataFrame:
+        spark = next(iter(self.frames.values())).sparkSession
+        return spark.sql(query, args=self.numbers | numbers, **self.frames)
+
+    def rows(self, kind: Any, query: str, item: Any = None) -> list[Any]:
+        """The result as rows of a type. With ``item``, the last column is a list of that type."""
+        found = [[*row] for row in self.frame(query).collect()]
+        return [kind(*row[:-1], row[-1] if item is None else [item(*each) for each in row[-1]]) for row in found]
+
+    def longest(self, *, only_open: bool) -> list[Incident]:
+        """The longest incidents. An open incident lasts until the newest event."""
+        return [
+            Incident(*(*row[:3], _moment(row[3]), row[4] and _moment(row[4]), *row[5:9], tuple(row[9] or ())))
+            for row in self.frame(_LONGEST, only_open=only_open).collect()
+        ]
+
+
+def find(spark: SparkSession, tables: Tables, period: DayRange) -> types.Findings:
     """Compute the findings of the period. Raises `NothingToReportError`."""
-
-    def read(name: str) -> DataFrame:
-        return _read(spark, tables, name, period)
-
-    lag_minute, slo_daily = read("lag_minute"), read("slo_daily")
-    heard_from_s, heard_until_s = _heard(lag_minute)
-    target_seconds, objective = _rules(slo_daily)
-    incidents = incidents_within(sound(tables.read(spark, "incidents")), period)
-    bad_minutes = mattering(lag_minute, target_seconds)
-    rates = pressures(read("rates_minute")).persist()
+    names = ("slo_daily", "skew_minute", "rates_minute", "quarantine")
+    frames = {name: _read(spark, tables, name, period) for name in names}
+    frames["lag_minute"] = _read(spark, tables, "lag_minute", period).withColumn("severity", severity("worst_status"))
+    intervals = _read(spark, tables, "status_intervals", period)
+    frames["status_intervals"] = intervals.withColumn("severity", severity("status"))
+    frames["incidents"] = sound(tables.read(spark, "incidents"))
+    ask = Queries(frames, period)
+    frames["incidents"] = ask.frame(_INCIDENTS)
+    ((first_s, until_s),) = ask.frame(
+        "SELECT min(unix_seconds(minute)), max(unix_seconds(minute)) + 60 FROM {lag_minute}"
+    ).collect()
+    if first_s is None:
+        raise NothingToReportError("the table lag_minute has no rows on these days")
+    # Days that were derived separately can have other targets and objectives: those of the newest day count.
+    rules = ask.frame("SELECT max(struct(day, target_seconds, objective)) FROM {slo_daily}").collect()[0][0]
+    _, target, objective = rules or (None, None, None)
+    ask.numbers |= {"now_s": until_s, "target": target}
+    rates = frames["rates"] = ask.frame(_PRESSURES).persist()
+    before = Queries({"slo_daily": _read(spark, tables, "slo_daily", period.before)}, period)
     try:
-        return Findings(
+        return types.Findings(
             period=period,
-            target_seconds=target_seconds,
+            target_seconds=target,
             objective=objective,
-            heard_from_s=heard_from_s,
-            heard_until_s=heard_until_s,
-            days=_rows(DayTotal, day_totals(slo_daily)),
-            days_before=_rows(DayTotal, day_totals(_read(spark, tables, "slo_daily", period.before))),
-            groups=slo_daily.select("cluster", "consumer").distinct().count(),
-            lags=[
-                lag._replace(points=_rows(LagPoint, lag.points))
-                for lag in _rows(GroupLag, group_lags(lag_minute, period))
-            ],
-            incidents=_incidents(longest(incidents, heard_until_s)),
-            open_incidents=_incidents(longest(incidents.where("ended_s IS NULL"), heard_until_s)),
-            incident_totals=_rows(IncidentTotals, incident_totals(incidents))[0],
-            flapping=_rows(Flapping, flapping(incidents)),
-            hours=_rows(Hours, hours(read("status_intervals"))),
-            skewed=_rows(Skewed, skewed(read("skew_minute"), bad_minutes)),
-            skew_watched=_rows(AnsweredTopics, answered_topics(read("skew_minute"), F.col("max_share").isNotNull()))[0],
-            capacities=[one._replace(days=_rows(DayPeak, one.days)) for one in _rows(Capacity, capacities(rates))],
-            rates_watched=_rows(AnsweredTopics, answered_topics(rates, F.col("pressed")))[0],
-            budgets=[one._replace(days=_rows(DayBurn, one.days)) for one in _rows(Budget, budgets(slo_daily))],
-            quarantined=_rows(Quarantined, quarantined(read("quarantine")))[0],
+            heard_from_s=first_s,
+            heard_until_s=until_s,
+            days=ask.rows(types.DayTotal, _DAYS),
+            days_before=before.rows(types.DayTotal, _DAYS),
+            groups=frames["slo_daily"].select("cluster", "consumer").distinct().count(),
+            lags=ask.rows(types.GroupLag, _LAGS, types.LagPoint),
+            incidents=ask.longest(only_open=False),
+            open_incidents=ask.longest(only_open=True),
+            incident_totals=ask.rows(types.IncidentTotals, _INCIDENT_TOTALS)[0],
+            flapping=ask.rows(types.Flapping, _FLAPPING),
+            hours=ask.rows(types.Hours, _HOURS),
+            skewed=ask.rows(types.Skewed, _SKEWED),
+            skew_watched=ask.rows(types.AnsweredTopics, _SKEW_WATCHED)[0],
+            capacities=ask.rows(types.Capacity, _CAPACITIES, types.DayPeak),
+            rates_watched=ask.rows(types.AnsweredTopics, _RATES_WATCHED)[0],
+            budgets=ask.rows(types.Budget, _BUDGETS, types.DayBurn),
+            quarantined=ask.rows(types.Quarantined, _QUARANTINED)[0],
         )
     finally:
         rates.unpersist()
@@ -103,283 +245,6 @@ def _read(spark: SparkSession, tables: Tables, name: str, period: DayRange) -> D
     return sound(tables.read(spark, name, days=[day for day in there if period.first <= day <= period.last]))
 
 
-def _rows(kind: Callable[..., T], rows: DataFrame | Sequence[Sequence[object]]) -> list[T]:
-    return [kind(*row) for row in (rows.collect() if isinstance(rows, DataFrame) else rows)]
-
-
-def _incidents(rows: DataFrame) -> list[Incident]:
-    return [
-        Incident(
-            row.incident_id,
-            row.cluster,
-            row.consumer,
-            _moment(row.started_s),
-            None if row.ended_s is None else _moment(row.ended_s),
-            row.ended_by,
-            row.worst_status,
-            row.peak_lag,
-            row.events,
-            tuple(row.topics or ()),
-        )
-        for row in rows.collect()
-    ]
-
-
 def _moment(epoch_s: int) -> datetime:
     """A moment in UTC. Timestamps from Spark have no time zone, so moments are collected as seconds."""
     return datetime.fromtimestamp(epoch_s, UTC)
-
-
-def _heard(lag_minute: DataFrame) -> tuple[int, int]:
-    minute = F.unix_seconds("minute")
-    ((first, last),) = lag_minute.agg(F.min(minute), F.max(minute) + 60).collect()
-    if first is None:
-        raise NothingToReportError("the table lag_minute has no rows on these days")
-    return first, last
-
-
-def _rules(slo_daily: DataFrame) -> tuple[float | None, float | None]:
-    """The target and the objective of the newest day. Days that were derived separately can have other values."""
-    newest = F.max(F.struct("day", "target_seconds", "objective"))
-    ((rules,),) = slo_daily.agg(newest).collect()
-    return (None, None) if rules is None else (rules.target_seconds, rules.objective)
-
-
-POINTS = 168
-"""The number of parts into which a period is cut: the hours of a week."""
-
-_TOPIC = (*GROUP, "topic")
-_FEWEST_MINUTES = 5
-_WINDOW_S = 300
-_SUSTAINED = 0.8
-_PRESSED = 0.05
-_TRICKLE = 1.0
-_FLAPS, _SHORT_S = 10, 900
-_UNEVEN_GINI, _UNEVEN_SHARE = 0.5, 0.3
-
-
-def day_totals(slo_daily: DataFrame) -> DataFrame:
-    return (
-        slo_daily.groupBy("day")
-        .agg(
-            F.count(F.lit(1)).alias("groups"),
-            F.sum("minutes_seen").alias("seen"),
-            F.sum("minutes_ok").alias("ok"),
-            F.sum("minutes_measured").alias("measured"),
-            F.sum("minutes_within_target").alias("within"),
-        )
-        .orderBy("day")
-        .select(*DayTotal._fields)
-    )
-
-
-def group_lags(lag_minute: DataFrame, period: DayRange) -> DataFrame:
-    """Make `GroupLag` of the groups with the largest lag in seconds. Groups whose lag is unknown come last."""
-    length = max(60, (period.end_s - period.start_s) // POINTS)
-    at_s = F.unix_seconds("minute")
-    peak = F.struct("lag_seconds_max", "lag_max", (-at_s).alias("earlier"))
-    stretches = lag_minute.groupBy(*GROUP, (at_s - F.pmod(at_s - period.start_s, F.lit(length))).alias("at_s")).agg(
-        F.max("lag_seconds_max").alias("seconds"),
-        F.max("lag_max").alias("lag"),
-        F.max(severity("worst_status")).alias("worst"),
-        F.max(peak).alias("peak"),
-    )
-    return (
-        stretches.groupBy(*GROUP)
-        .agg(
-            F.max("seconds").alias("peak_seconds"),
-            F.max("lag").alias("peak_lag"),
-            (-F.max("peak").getField("earlier")).alias("peak_at_s"),
-            status_named(F.max("worst")).alias("worst_status"),
-            F.sort_array(F.collect_list(F.struct("at_s", "seconds"))).alias("points"),
-        )
-        .where((F.col("peak_seconds") > 0) | (F.col("peak_lag") > 0))
-        .orderBy(F.desc_nulls_last("peak_seconds"), F.desc_nulls_last("peak_lag"), *GROUP)
-        .limit(GROUPS_SHOWN)
-        .select(*GroupLag._fields)
-    )
-
-
-def incidents_within(incidents: DataFrame, period: DayRange) -> DataFrame:
-    """Select the rows of ``incidents`` that were open at some moment of the period, with their times in seconds."""
-    ended_s = F.unix_seconds("ended_at")
-    return (
-        incidents.withColumn("started_s", F.unix_seconds("started_at"))
-        .withColumn("ended_s", ended_s)
-        .where(F.col("started_s") < period.end_s)
-        .where(F.col("ended_s").isNull() | (F.col("ended_s") >= period.start_s))
-        .select(
-            "incident_id", *GROUP, "started_s", "ended_s", "ended_by", "worst_status", "peak_lag", "events", "topics"
-        )
-    )
-
-
-def longest(incidents: DataFrame, now_s: int) -> DataFrame:
-    """Select the longest of `incidents_within`. An open incident lasts until ``now_s``."""
-    lasted = F.coalesce("ended_s", F.lit(now_s)) - F.col("started_s")
-    return incidents.orderBy(F.desc(lasted), "started_s", *GROUP).limit(INCIDENTS_SHOWN)
-
-
-def incident_totals(incidents: DataFrame) -> DataFrame:
-    return incidents.agg(
-        F.count(F.lit(1)).alias("incidents"),
-        F.count_if(F.col("ended_s").isNull()).alias("open"),
-        F.count_if(F.col("ended_by") == "silence").alias("silent"),
-    ).select(*IncidentTotals._fields)
-
-
-def flapping(incidents: DataFrame) -> DataFrame:
-    """Make `Flapping` of the groups with at least ten ended incidents and a median duration of at most 15 minutes."""
-    return (
-        incidents.where(F.col("ended_s").isNotNull())
-        .groupBy(*GROUP)
-        .agg(F.count(F.lit(1)).alias("ended"), F.median(F.col("ended_s") - F.col("started_s")).alias("median_s"))
-        .where((F.col("ended") >= _FLAPS) & (F.col("median_s") <= _SHORT_S))
-        .orderBy(F.desc("ended"), *GROUP)
-        .limit(INCIDENTS_SHOWN)
-        .select(*Flapping._fields)
-    )
-
-
-def hours(status_intervals: DataFrame) -> DataFrame:
-    lasted = F.unix_seconds("to_at") - F.unix_seconds("from_at")
-    number = severity("status")
-
-    def seconds(chosen: Column) -> Column:
-        return F.coalesce(F.sum(F.when(chosen, lasted)), F.lit(0))
-
-    return (
-        status_intervals.groupBy(*GROUP)
-        .agg(
-            seconds(number == Status.OK).alias("ok"),
-            seconds(number == Status.WARN).alias("warn"),
-            seconds(number > Status.WARN).alias("err"),
-        )
-        .where(F.col("warn") + F.col("err") > 0)
-        .orderBy(F.desc(F.col("warn") + F.col("err")), *GROUP)
-        .limit(GROUPS_SHOWN)
-        .select(*Hours._fields)
-    )
-
-
-def mattering(lag_minute: DataFrame, target_seconds: float | None) -> DataFrame:
-    """The minutes in which a group was not OK or beyond its target.
-
-    In other minutes, a lag of one message can make a partition the worst partition.
-    """
-    bad = F.col("not_ok") > 0
-    late = F.coalesce(F.col("lag_seconds_max") > F.lit(target_seconds), F.lit(False))
-    return lag_minute.where(bad | late).select(*GROUP, "minute")
-
-
-def skewed(skew_minute: DataFrame, minutes: DataFrame) -> DataFrame:
-    """Make `Skewed` of the topics whose worst partition stood out in at least five of the `mattering` minutes.
-
-    A partition stands out if a cause is known, or if lag is uneven (a Gini coefficient of at least 0.5) and the
-    partition has at least 30 % of the lag.
-    """
-    lagging = skew_minute.where(F.col("max_share").isNotNull()).join(minutes, on=[*GROUP, "minute"], how="left_semi")
-    uneven = (F.col("gini") >= _UNEVEN_GINI) & (F.col("max_share") >= _UNEVEN_SHARE)
-    stood_out = lagging.where(F.col("cause").isNotNull() | uneven)
-    return (
-        stood_out.groupBy(*_TOPIC)
-        .agg(
-            F.count(F.lit(1)).alias("minutes"),
-            F.avg("max_share").alias("share"),
-            F.avg("gini").alias("gini"),
-            F.mode("worst_partition", True).alias("partition"),
-            F.mode("owner", True).alias("owner"),
-            F.mode("cause", True).alias("cause"),
-        )
-        .where(F.col("minutes") >= _FEWEST_MINUTES)
-        .orderBy(F.desc("minutes"), F.desc("gini"), *_TOPIC)
-        .limit(GROUPS_SHOWN)
-        .select(*Skewed._fields)
-    )
-
-
-def answered_topics(rows: DataFrame, is_answered: Column) -> DataFrame:
-    """Count, as `AnsweredTopics`, the topics that have rows, and those with a row that answers the question."""
-    topic = F.struct(*_TOPIC)
-    counts = F.countDistinct(topic).alias("topics"), F.countDistinct(F.when(is_answered, topic)).alias("answered")
-    return rows.agg(*counts).select(*AnsweredTopics._fields)
-
-
-def pressures(rates_minute: DataFrame) -> DataFrame:
-    """Compute the produce and consume rates of each topic, for each five minutes with enough samples.
-
-    At least four fifths of the time must be covered, for every partition that has rates on that day. A consumer is
-    under pressure (``pressed``) while it falls behind or catches up. Its consume rate shows its capacity only under
-    pressure. At other times, this rate shows the produce rate.
-    """
-    window_s = F.unix_seconds("minute") - F.pmod(F.unix_seconds("minute"), F.lit(_WINDOW_S))
-    covered_s = F.sum("coverage") * 60
-    per_partition = (
-        rates_minute.groupBy(*_TOPIC, "day", window_s.alias("window_s"), "partition")
-        .agg(
-            covered_s.alias("covered_s"),
-            (F.try_sum("produced") / covered_s).alias("produced"),
-            (F.try_sum("consumed") / covered_s).alias("consumed"),
-        )
-        .where(F.col("covered_s") >= _SUSTAINED * _WINDOW_S)
-    )
-    per_topic = per_partition.groupBy(*_TOPIC, "day", "window_s").agg(
-        F.count(F.lit(1)).alias("partitions"), F.sum("produced").alias("produced"), F.sum("consumed").alias("consumed")
-    )
-    whole = F.col("partitions") == F.max("partitions").over(Window.partitionBy(*_TOPIC, "day"))
-    off = F.abs(F.col("consumed") - F.col("produced"))
-    return (
-        per_topic.withColumn("whole", whole)
-        .where("whole")
-        .select(*_TOPIC, "day", "produced", "consumed", (off > _PRESSED * F.col("produced")).alias("pressed"))
-    )
-
-
-def capacities(pressures: DataFrame) -> DataFrame:
-    """Make `Capacity` of the consumers whose best rate is nearest to the peak of the last day.
-
-    Peaks of less than one message per second are left out, because they show nothing about capacity.
-    """
-    daily = pressures.groupBy(*_TOPIC, "day").agg(
-        F.max("produced").alias("produced"), F.max(F.when(F.col("pressed"), F.col("consumed"))).alias("best")
-    )
-    peak = F.struct("day", "produced")
-    return (
-        daily.groupBy(*_TOPIC)
-        .agg(
-            F.max("best").alias("best"),
-            F.sort_array(F.collect_list(peak)).alias("days"),
-            F.max(peak).getField("produced").alias("last"),
-        )
-        .where((F.col("best") > 0) & (F.col("last") >= _TRICKLE))
-        .orderBy(F.col("best") / F.col("last"), *_TOPIC)
-        .limit(GROUPS_SHOWN)
-        .select(*Capacity._fields)
-    )
-
-
-def budgets(slo_daily: DataFrame) -> DataFrame:
-    """Make `Budget` of the groups that used the largest share of their error budget. Unused budgets are left out."""
-    beyond = F.col("minutes_measured") - F.col("minutes_within_target")
-    return (
-        slo_daily.groupBy(*GROUP)
-        .agg(
-            F.sum("minutes_measured").alias("measured"),
-            F.sum(beyond).alias("beyond"),
-            F.sum("budget_minutes").alias("allowed"),
-            F.max_by("worst_partition", beyond).alias("worst_partition"),
-            F.sort_array(F.collect_list(F.struct("day", F.col("burn_rate").alias("rate")))).alias("days"),
-        )
-        .where(F.col("beyond") > 0)
-        .withColumn("spent", F.try_divide("beyond", "allowed"))
-        .orderBy(F.desc("spent"), F.desc("beyond"), *GROUP)
-        .limit(GROUPS_SHOWN)
-        .select(*Budget._fields)
-    )
-
-
-def quarantined(quarantine: DataFrame) -> DataFrame:
-    unread = F.col("missing").isNull()
-    return quarantine.agg(
-        F.count_if(unread).alias("lines"), F.coalesce(F.sum("missing"), F.lit(0)).alias("missing")
-    ).select(*Quarantined._fields)

@@ -62,17 +62,14 @@ def ticks(period: DayRange) -> list[ReportTick]:
 
 def spans(incidents: Iterable[Incident], findings: Findings) -> list[IncidentBar]:
     """Make the bars of incidents, cut at the ends of the period, and wide enough to be visible."""
-    return [_span(incident, findings) for incident in sorted(incidents, key=lambda one: one.started_at)]
-
-
-def _span(incident: Incident, findings: Findings) -> IncidentBar:
-    period = findings.period
-    ended_s = findings.heard_until_s if incident.ended_at is None else incident.ended_at.timestamp()
-    start = max(0.0, _place(incident.started_at.timestamp(), period))
-    end = min(100.0, _place(ended_s, period))
-    width = max(_NARROWEST, end - start)
-    goes_on = incident.ended_at is None or ended_s > period.end_s
-    return IncidentBar(round(min(start, 100 - width), 3), round(width, 3), incident, goes_on)
+    period, bars = findings.period, list[IncidentBar]()
+    for incident in sorted(incidents, key=lambda one: one.started_at):
+        ended_s = findings.heard_until_s if incident.ended_at is None else incident.ended_at.timestamp()
+        start = max(0.0, _place(incident.started_at.timestamp(), period))
+        width = max(_NARROWEST, min(100.0, _place(ended_s, period)) - start)
+        goes_on = incident.ended_at is None or ended_s > period.end_s
+        bars.append(IncidentBar(round(min(start, 100 - width), 3), round(width, 3), incident, goes_on))
+    return bars
 
 
 def line(points: Sequence[LagPoint], period: DayRange, top: float) -> list[str]:

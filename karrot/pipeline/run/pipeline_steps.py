@@ -65,8 +65,10 @@ class Jobs:
     def derive(self, rules: DeriveRules, stop: Event) -> StepResult:
         with self._leased(DERIVED, stop) as tables:
             days = derive(self.spark, tables, rules)
-        if (newest := self._newest_event()) is not None:
-            self.metrics.set(NEWEST_EVENT, newest)
+        newest_day = self.tables.days(self.spark, "events")[-1:]
+        newest = self.tables.read(self.spark, "events", days=newest_day).agg(F.max(F.unix_millis("received_at")))
+        if (newest_ms := newest.collect()[0][0]) is not None:
+            self.metrics.set(NEWEST_EVENT, newest_ms / 1000)
         return StepResult({}, f"derived {counted_plain(len(days), 'day')}")
 
     def compact(self, keep: timedelta, stop: Event) -> StepResult:
@@ -88,7 +90,10 @@ class Jobs:
         if noted is None:
             write_text(self.spark, self.tables.path(_COMPACTED), due.isoformat())
             return False
-        return _day(noted) < due
+        try:
+            return date.fromisoformat(noted.strip()) < due
+        except ValueError:  # a damaged file counts as a day long ago
+            return True
 
     def last_success(self) -> float | None:
         """The time at which the last turn on these tables ended without a failure; ``None`` if it is not known.
@@ -115,13 +120,6 @@ class Jobs:
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self.clock.wall_ms() / 1000, UTC)
 
-    def _newest_event(self) -> float | None:
-        """The time of the newest event in epoch seconds; ``None`` if there is no event."""
-        days = self.tables.days(self.spark, "events")
-        newest = F.max(F.unix_millis("received_at"))
-        ((found,),) = self.tables.read(self.spark, "events", days=days[-1:]).agg(newest).collect()
-        return None if found is None else found / 1000
-
 
 def is_alive(spark: SparkSession) -> bool:
     try:
@@ -130,29 +128,29 @@ def is_alive(spark: SparkSession) -> bool:
         return False
 
 
-def _day(text: str) -> date:
-    """The day in the file. A damaged file counts as a day long ago."""
-    try:
-        return date.fromisoformat(text.strip())
-    except ValueError:
-        return date.min
-
-
 _GRACE_S: Final = 20
 """How long a step may take to end after a signal. Kubernetes kills a pod after 30 s."""
 
 _HALT_S: Final = 4
 _RELEASE_S: Final = 2
 _LOOK_S: Final = 2
+_POLL_S: Final = 0.2
+_LAST_POLL_S: Final = 4
+
+
+def _beside(name: str, work: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
+    return thread
 
 
 @contextmanager
-def ended_in_time(spark: SparkSession, stop: threading.Event) -> Iterator[None]:
+def ended_in_time(spark: SparkSession, stop: Event) -> Iterator[None]:
     """After a signal, give the open step 20 s. Then cancel its Spark jobs, and end the process if this does not help.
 
     The next start repeats what was not finished.
     """
-    over = threading.Event()
+    over = Event()
 
     def watch() -> None:
         stop.wait()
@@ -162,12 +160,10 @@ def ended_in_time(spark: SparkSession, stop: threading.Event) -> Iterator[None]:
         spark.sparkContext.cancelAllJobs()
         if not over.wait(_HALT_S):
             _log.warning("turn abandoned", code="turn_abandoned")
-            releasing = threading.Thread(target=release_all, daemon=True)  # which can wait for a store that is away
-            releasing.start()
-            releasing.join(_RELEASE_S)
+            _beside("release", release_all).join(_RELEASE_S)  # a store that is away would make it wait
             os._exit(0)
 
-    threading.Thread(target=watch, name="end in time", daemon=True).start()
+    _beside("end in time", watch)
     try:
         yield
     finally:
@@ -176,12 +172,12 @@ def ended_in_time(spark: SparkSession, stop: threading.Event) -> Iterator[None]:
 
 
 @contextmanager
-def ended_with_spark(is_alive: Callable[[], bool], stop: threading.Event, every_s: float = _LOOK_S) -> Iterator[None]:
+def ended_with_spark(is_alive: Callable[[], bool], stop: Event, every_s: float = _LOOK_S) -> Iterator[None]:
     """Set ``stop`` when Spark has ended, also between two turns. The end of the block then raises `CannotContinue`.
 
     A signal to ``spark-submit`` ends only the JVM. Without this, its Python process would live until the next turn.
     """
-    over, ended = threading.Event(), threading.Event()
+    over, ended = Event(), Event()
 
     def watch() -> None:
         while not over.wait(every_s) and not stop.is_set():
@@ -189,17 +185,13 @@ def ended_with_spark(is_alive: Callable[[], bool], stop: threading.Event, every_
                 ended.set()
                 stop.set()
 
-    threading.Thread(target=watch, name="end with Spark", daemon=True).start()
+    _beside("end with Spark", watch)
     try:
         yield
     finally:
         over.set()
     if ended.is_set():
         raise CannotContinue("Spark has ended")
-
-
-_POLL_S: Final = 0.2
-_LAST_POLL_S: Final = 4
 
 
 @contextmanager
@@ -217,8 +209,7 @@ def polled(poll: EndsPoll | None, turns: TurnLoop) -> Iterator[None]:
                 turns.metrics.failed("ends", trouble.code)
                 _log.error("log ends not written", code=trouble.code, reason=trouble.reason)
 
-    thread = threading.Thread(target=go, name="log ends", daemon=True)
-    thread.start()
+    thread = _beside("log ends", go)
     try:
         yield
     finally:

@@ -4,7 +4,7 @@ A step that fails does not stop the other steps or the process: the next turn tr
 turn comes earlier than usual, and after more failures later and later again.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import product
@@ -89,13 +89,6 @@ class RunMetrics(MetricValues):
 
     def failed(self, step: str, code: str) -> None:
         self.add(FAILURES, 1, step, code)
-
-    def turn_ended(self, outcome: str, codes: Iterable[str], now_s: float) -> None:
-        """Count a turn. ``codes`` are the reasons of its failed steps."""
-        self.add(TURNS, 1, outcome)
-        self.set(LEASE_HELD_BY_OTHER, "lease_held" in codes)
-        if outcome == "done":
-            self.set(LAST_SUCCESS, now_s)
 
 
 _log = structlog.get_logger(__name__)
@@ -192,8 +185,10 @@ class TurnLoop:
         self.started_ms = None
         outcome = "failed" if troubles else "stopped" if self.stop.is_set() else "done"
         now_s = self.clock.wall_ms() / 1000
-        self.metrics.turn_ended(outcome, [each.code for each in troubles], now_s)
+        self.metrics.add(TURNS, 1, outcome)
+        self.metrics.set(LEASE_HELD_BY_OTHER, any(each.code == "lease_held" for each in troubles))
         if outcome == "done":
+            self.metrics.set(LAST_SUCCESS, now_s)
             try:
                 self.remember(now_s)
             except Exception as error:  # noqa: BLE001 (the turn itself succeeded, and the next one tries again)

@@ -34,17 +34,9 @@ from karrot.pipeline.stale.stale_partition_rule import (
     newest_samples,
     newest_times,
 )
-from karrot.pipeline.store.filesystem import (
-    delete,
-    flush_files,
-    listing,
-    literal,
-    make_directory,
-    read_text,
-    write_text,
-)
+from karrot.pipeline.store.filesystem import flush_files, literal, make_directory
 from karrot.pipeline.store.table_files import Tables
-from karrot.pipeline.stream.query_runner import ANY_AGE, persisted, start_query
+from karrot.pipeline.stream.query_runner import ANY_AGE, StateFolder, StateNote, persisted, start_query
 from karrot.text import iso_ms
 
 
@@ -77,33 +69,17 @@ def _line(state: str, row: Row, offset: int, since_ms: int) -> str:
 _VERSION: Final = 2
 
 
-class UnknownState(ValueError):  # noqa: N818 (names what was found)
-    """Another version of Karrot wrote the state. The message says where the state is and what to do."""
+class StaleNote(StateNote):
+    """The `ClusterTimes`, and the lines that are not delivered yet."""
 
-
-class StateNote(msgspec.Struct):
-    """The content of ``state.json``.
-
-    - ``version``: the version of the format.
-    - ``batch``: the last batch that changed the state. Its tables are valid.
-    - ``sampled_ms``, ``held_until_ms``: the `ClusterTimes`.
-    - ``unsent``: the lines that are not delivered yet.
-    """
-
-    version: int = 1
-    batch: int = -1
-    sampled_ms: dict[str, int] = {}
-    held_until_ms: dict[str, int] = {}
-    unsent: list[str] = []
+    sampled_ms: dict[str, int] = msgspec.field(default_factory=dict)
+    held_until_ms: dict[str, int] = msgspec.field(default_factory=dict)
+    unsent: list[str] = msgspec.field(default_factory=list)
 
 
 @dataclass(slots=True)
 class PartitionState:
-    """The state in a checkpoint: two tables with a row per partition, and a note. Two jobs must not share a checkpoint.
-
-    Each batch writes its tables into ``state/batch=N`` of the checkpoint. After that, it replaces ``state.json``, which
-    names the batch whose tables are valid, and deletes the older tables. If the driver dies before it replaces the
-    note, the repeated batch finds the old note and the old tables, and overwrites its own tables.
+    """The state of the job in its `StateFolder`: two tables with a row per partition, and a note.
 
     A time from a clock that was ahead is changed to the present, so that it does not stay the newest.
     """
@@ -111,27 +87,21 @@ class PartitionState:
     spark: SparkSession
     checkpoint: str
     clock: Clock = field(default_factory=SystemClock)
-    _note: StateNote | None = None
+    _note: StaleNote | None = None
 
-    def note(self) -> StateNote:
-        """Return the note. The first call reads it. Raises `UnknownState`."""
+    @property
+    def folder(self) -> StateFolder:
+        return StateFolder(self.spark, self.checkpoint)
+
+    def note(self) -> StaleNote:
+        """Return the note. The first call reads it. Raises `UnusableState`."""
         if self._note is None:
-            text = read_text(self.spark, self._place("state.json"))
-            self._note = StateNote(_VERSION) if text is None else msgspec.json.decode(text, type=StateNote)
-            if self._note.version != _VERSION:
-                raise UnknownState(
-                    f"{self._place('state.json')} has version {self._note.version}, and this Karrot reads version "
-                    f"{_VERSION}: use the Karrot that wrote it, or another --checkpoint"
-                )
+            self._note = self.folder.note(StaleNote, _VERSION) or StaleNote(_VERSION)
         return self._note
 
-    def remember(self, note: StateNote) -> None:
-        """Replace the note in one step, and delete all tables but its own."""
-        write_text(self.spark, self._place("state.json"), msgspec.json.encode(note).decode())
+    def remember(self, note: StaleNote) -> None:
+        self.folder.remember(note)
         self._note = note
-        for name in listing(self.spark, self._place("state")):
-            if name != f"batch={note.batch}":
-                delete(self.spark, self._place("state", name))
 
     def advance(self, batch: int, records: DataFrame, length: timedelta) -> ClusterTimes:
         """Judge the records of a batch, and write its tables. The note still has to be written."""
@@ -178,15 +148,12 @@ class PartitionState:
         if batch < 0:
             columns = (F.lit(None).cast(each.dataType).alias(each.name) for each in schema.fields)
             return self.spark.range(0).select(*columns)
-        return self.spark.read.schema(schema).parquet(literal(self._place("state", f"batch={batch}", name)))
+        return self.spark.read.schema(schema).parquet(literal(self.folder.of_batch(batch, name)))
 
     def _write(self, rows: DataFrame, batch: int, name: str) -> None:
-        path = self._place("state", f"batch={batch}", name)
+        path = self.folder.of_batch(batch, name)
         rows.write.mode("overwrite").parquet(path, compression="zstd")
         flush_files(self.spark, path)
-
-    def _place(self, *names: str) -> str:
-        return "/".join([self.checkpoint.rstrip("/"), *names])
 
 
 MOST_UNSENT: Final = 10_000
@@ -261,7 +228,7 @@ class StaleAlerts:
     def start(self, every: str | None = None) -> StreamingQuery:
         """Start the query and return. The query reads the existing rows and, with ``every``, also later rows.
 
-        Raises `UnknownState` if a newer Karrot wrote the checkpoint.
+        Raises `UnusableState` if another version of Karrot wrote the checkpoint.
         """
         self._state.note()
         # Rows of one stream: a tombstone has no offset, and a log-end sample has no group and no place in the log.
@@ -280,15 +247,7 @@ class StaleAlerts:
             new, total = self._state.lines(batch, MOST_UNSENT)
             unsent = [*note.unsent, *new][-MOST_UNSENT:]
             dropped = len(note.unsent) + total - len(unsent)
-            self._state.remember(
-                StateNote(
-                    _VERSION,
-                    batch=batch,
-                    sampled_ms=dict(times.sampled_ms),
-                    held_until_ms=dict(times.held_until_ms),
-                    unsent=unsent,
-                )
-            )
+            self._state.remember(StaleNote(_VERSION, batch, {**times.sampled_ms}, {**times.held_until_ms}, unsent))
         note, delivered, trouble = self._state.note(), 0, ""
         try:
             for line in note.unsent:

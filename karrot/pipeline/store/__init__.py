@@ -1,1 +1,1 @@
-"""Reads, writes and compacts the Parquet tables, which are partitioned by day."""
+"""Reads, writes and compacts the Parquet tables (`table_files.Tables`), which are partitioned by day."""

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from karrot.history.held_days import Note
 from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, UNIQUE_BY, columns_of
-from karrot.pipeline.store.filesystem import delete, listing, literal, rename_over
+from karrot.pipeline.store.filesystem import delete, listing, literal
 from karrot.pipeline.store.table_files import WATCHED, Tables, days_present, digest, read_note, write_note
 from karrot.text import counted_plain
 
@@ -108,17 +108,10 @@ def _files(spark: SparkSession, tables: Tables, name: str, day: date) -> list[st
 
 
 def _merge(spark: SparkSession, tables: Tables, name: str, day: date, files: list[str]) -> str:
-    batch = f"batch_id=merged-{uuid.uuid4().hex[:12]}"
-    staged = tables.staging(name)
+    place = f"{day}/batch_id=merged-{uuid.uuid4().hex[:12]}/{name}.parquet"
     paths = [literal(tables.path(name, f"day={file}")) for file in files]
-    rows = spark.read.schema(STREAMED[name]).parquet(*paths)
-    once = rows.dropDuplicates(UNIQUE_BY.get(name))
-    one_file = once.select(*columns_of(STREAMED[name])).repartition(1)
-    one_file.sortWithinPartitions(*SORTED_BY[name]).write.parquet(staged, compression="zstd")
-    (written,) = [entry for entry in listing(spark, staged) if entry.endswith(".parquet")]
-    tables.require()
-    rename_over(spark, f"{staged}/{written}", tables.path(name, f"day={day}", batch, written))
-    delete(spark, staged)
-    for file in {file.rpartition("/")[0] for file in files}:
-        delete(spark, tables.path(name, f"day={file}"))
-    return f"{day}/{batch}/{written}"
+    rows = spark.read.schema(STREAMED[name]).parquet(*paths).dropDuplicates(UNIQUE_BY.get(name))
+    tables.write_file(rows.select(*columns_of(STREAMED[name])), SORTED_BY[name], name, f"day={place}")
+    for batch in {file.rpartition("/")[0] for file in files}:
+        delete(spark, tables.path(name, f"day={batch}"))
+    return place

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
@@ -70,18 +71,16 @@ def listing(spark: SparkSession, path: str) -> list[str]:
     """The names in a directory, sorted; none if the directory does not exist."""
     if local := local_path(spark, path):
         return sorted(entry.name for entry in local.iterdir()) if local.is_dir() else []
-    if not exists(spark, path):
-        return []
-    return sorted(str(entry.getPath().getName()) for entry in _hadoop(spark, path).listStatus(_path(spark, path)))
+    entries = _unless_missing(partial(_hadoop(spark, path).listStatus, _path(spark, path))) or ()
+    return sorted(str(entry.getPath().getName()) for entry in entries)
 
 
 def make_directory(spark: SparkSession, path: str) -> None:
     """Create a directory and its parents, if they do not exist."""
-    local = local_path(spark, path)
-    if local is None:
-        _hadoop(spark, path).mkdirs(_path(spark, path))
-    else:
+    if local := local_path(spark, path):
         local.mkdir(parents=True, exist_ok=True)
+    else:
+        _hadoop(spark, path).mkdirs(_path(spark, path))
 
 
 def flush_files(spark: SparkSession, directory: str) -> None:
@@ -128,8 +127,7 @@ def _put_over(spark: SparkSession, source: str, target: str) -> None:
     The store shows the object when the stream is closed. After an error in the copy, the stream must not be closed,
     because half an object would replace the old one.
     """
-    read = _hadoop(spark, source).open(_path(spark, source))
-    try:
+    with closing(_hadoop(spark, source).open(_path(spark, source))) as read:
         written = _hadoop(spark, target).create(_path(spark, target), True)
         try:
             _jvm(spark).org.apache.hadoop.io.IOUtils.copyBytes(read, written, _COPY_BYTES, False)
@@ -137,8 +135,6 @@ def _put_over(spark: SparkSession, source: str, target: str) -> None:
             written.abort()
             raise
         written.close()
-    finally:
-        read.close()
     delete(spark, source)
 
 
@@ -186,10 +182,8 @@ def read_text(spark: SparkSession, path: str) -> str | None:
     stream = _unless_missing(partial(_hadoop(spark, path).open, _path(spark, path)))
     if stream is None:
         return None
-    try:
+    with closing(stream):
         return str(_jvm(spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-    finally:
-        stream.close()
 
 
 def write_text(spark: SparkSession, path: str, text: str) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 from urllib.parse import quote
 
 import msgspec
@@ -67,16 +67,15 @@ class KernelLock:
         file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_mine = self._spark is None or self._locked_by(self._spark)
         except BlockingIOError:
-            os.close(file)
-            return _holder_of(self._path.read_text(encoding="utf-8"))
-        except OSError:
+            is_mine = False
+        except BaseException:
             os.close(file)
             raise
-        if self._spark is not None and not self._locked_by(self._spark):
-            other = _holder_of(self._path.read_text(encoding="utf-8"))
+        if not is_mine:
             os.close(file)
-            return other
+            return _holder_of(self._path.read_text(encoding="utf-8"))
         self._file = file
         os.ftruncate(file, 0)
         os.pwrite(file, msgspec.json.encode(holder), 0)
@@ -104,11 +103,6 @@ class KernelLock:
         return True
 
 
-class _Newest(NamedTuple):
-    number: int
-    holder: Holder
-
-
 class NumberedFiles:
     """The lease on S3, HDFS and other file systems of Hadoop: ``<name>-<number>.json`` names the holder.
 
@@ -126,60 +120,57 @@ class NumberedFiles:
         self._one_change_at_a_time = Lock()
 
     def take(self, holder: Holder) -> Holder | None:
-        return self._change(holder, may=lambda newest: newest.holder.is_free or self._is_dead(newest))
+        return self._change(holder, may=lambda number, found: found.is_free or self._is_dead(number, found))
 
     def renew(self, holder: Holder) -> Holder | None:
         """Make the next file. If another process has made it, the lease is lost."""
-        return self._change(holder, may=lambda newest: newest.holder == holder)
+        return self._change(holder, may=lambda _number, found: found == holder)
 
     def release(self, holder: Holder) -> None:
-        self._change(msgspec.structs.replace(holder, is_free=True), may=lambda newest: newest.holder == holder)
+        self._change(msgspec.structs.replace(holder, is_free=True), may=lambda _number, found: found == holder)
 
-    def _change(self, holder: Holder, *, may: Callable[[_Newest], bool]) -> Holder | None:
+    def _change(self, holder: Holder, *, may: Callable[[int, Holder], bool]) -> Holder | None:
         with self._one_change_at_a_time:
-            return self._changed(holder, may)
+            number, found = self._newest()
+            if number and not may(number, found):
+                return found
+            mine = number + 1
+            try:
+                create_new(self._spark, self._path(mine), msgspec.json.encode(holder).decode())
+            except Py4JJavaError:
+                # The file exists, or the store failed. After a retry, it can be ours although the store refused it.
+                text = read_text(self._spark, self._path(mine))
+                if text is None:
+                    raise
+                if (other := _holder_of(text)) != holder:
+                    return other
+            numbers = self._numbers()
+            if numbers[-1] != mine:
+                # Others made changes after `_newest`, and deleted the file with this number before it was made again.
+                delete(self._spark, self._path(mine))
+                return self._newest()[1]
+            for old in numbers[:-1]:
+                delete(self._spark, self._path(old))
+            return None
 
-    def _changed(self, holder: Holder, may: Callable[[_Newest], bool]) -> Holder | None:
-        newest = self._newest()
-        if newest.number and not may(newest):
-            return newest.holder
-        mine = newest.number + 1
-        try:
-            create_new(self._spark, self._path(mine), msgspec.json.encode(holder).decode())
-        except Py4JJavaError:
-            # The file exists, or the store failed. After a retry, the file can be ours although the store refused it.
-            found = read_text(self._spark, self._path(mine))
-            if found is None:
-                raise
-            if (other := _holder_of(found)) != holder:
-                return other
-        numbers = self._numbers()
-        if numbers[-1] != mine:
-            # Others made changes after `_newest`, and deleted the file with this number before it was made again.
-            delete(self._spark, self._path(mine))
-            return self._newest().holder
-        for number in numbers[:-1]:
-            delete(self._spark, self._path(number))
-        return None
-
-    def _newest(self) -> _Newest:
+    def _newest(self) -> tuple[int, Holder]:
         for _ in range(_TRIES):
             numbers = self._numbers()
             if not numbers:
                 break
             text = read_text(self._spark, self._path(numbers[-1]))
             if text is not None:  # else the holder has just replaced the file
-                return _Newest(numbers[-1], _holder_of(text))
-        return _Newest(0, Holder(is_free=True))
+                return numbers[-1], _holder_of(text)
+        return 0, Holder(is_free=True)
 
-    def _is_dead(self, newest: _Newest) -> bool:
+    def _is_dead(self, number: int, holder: Holder) -> bool:
         now = f"{self._directory}/.now-{uuid.uuid4().hex}"
         create_new(self._spark, now, "now")
         try:
-            then_ms, now_ms = (modified_ms(self._spark, path) for path in (self._path(newest.number), now))
+            then_ms, now_ms = (modified_ms(self._spark, path) for path in (self._path(number), now))
         finally:
             delete(self._spark, now)
-        return then_ms is not None and now_ms is not None and now_ms - then_ms > newest.holder.seconds * 1000
+        return then_ms is not None and now_ms is not None and now_ms - then_ms > holder.seconds * 1000
 
     def _numbers(self) -> list[int]:
         before, after = f"{self._name}-", ".json"
@@ -208,11 +199,6 @@ LeaseLock = KernelLock | NumberedFiles
 ``take`` and ``renew`` return ``None``, or the holder that has the lease. If the lock ``ends_with_process``, the lease
 has no length and needs no renewal.
 """
-
-
-def lock_at(spark: SparkSession, directory: str, name: str) -> LeaseLock:
-    local = local_path(spark, directory)
-    return NumberedFiles(spark, directory, name) if local is None else KernelLock(local / name, spark)
 
 
 EVENTS: Final = "events"
@@ -318,9 +304,8 @@ class Lease:
     def _refusal(self, other: Holder) -> str:
         text = f"{self.place}: {other} is writing these tables, and two commands must not write the same tables. "
         text += "Wait for it with --wait 10m, or stop it."
-        if self.lock.ends_with_process:
-            return text
-        return f"{text} If it is dead, its lease ends within {other.seconds:.0f} s."
+        ends = "" if self.lock.ends_with_process else f" If it is dead, its lease ends within {other.seconds:.0f} s."
+        return text + ends
 
 
 @contextmanager
@@ -331,7 +316,6 @@ def writing(
     command: str,
     *,
     wait: timedelta | None = None,
-    length: timedelta = LENGTH,
     renew_every: timedelta = _RENEW_EVERY,
     clock: Clock | None = None,
     stop: Event | None = None,
@@ -344,11 +328,12 @@ def writing(
     require_known_format(spark, tables)
     clock = clock or SystemClock()
     since = f"{datetime.fromtimestamp(clock.wall_ms() / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    holder = Holder(command, socket.gethostname(), os.getpid(), since, uuid.uuid4().hex, length.total_seconds())
-    lock = lock_at(spark, tables.path(_FOLDER), name)
-    lease = Lease(
-        lock, holder, s3_url(tables.directory), clock, on_lost=spark.sparkContext.cancelAllJobs, renew_every=renew_every
-    )
+    holder = Holder(command, socket.gethostname(), os.getpid(), since, uuid.uuid4().hex, LENGTH.total_seconds())
+    directory = tables.path(_FOLDER)
+    local = local_path(spark, directory)
+    lock = NumberedFiles(spark, directory, name) if local is None else KernelLock(local / name, spark)
+    place, on_lost = s3_url(tables.directory), spark.sparkContext.cancelAllJobs
+    lease = Lease(lock, holder, place, clock, on_lost, renew_every)
     lease.take(wait=wait or timedelta(0), stop=stop or Event())
     try:
         if name == DERIVED:

@@ -132,9 +132,8 @@ class Tables:
 
     def drop_batch(self, spark: SparkSession, name: str, batch_id: str, days: Iterable[date]) -> None:
         """Delete a batch's files of these days, so that it can be written again with other rows or without any."""
-        self.require()
         for day in days:
-            delete(spark, self.path(name, f"day={day.isoformat()}", f"batch_id={batch_id}"))
+            self._drop(spark, name, f"day={day.isoformat()}", f"batch_id={batch_id}")
 
     def replace_days(self, df: DataFrame, name: str, days: Iterable[date]) -> None:
         """Replace days of a derived table by the rows of ``df``, as `replace_files` does. A day has one file."""
@@ -162,17 +161,33 @@ class Tables:
         if written:
             (only,) = written
             rename_over(spark, f"{staged}/{day}/{only}", self.path(name, day, file))
-        elif listing(spark, self.path(name, day)) in ([], [file]):
-            delete(spark, self.path(name, day))
         else:
-            delete(spark, self.path(name, day, file))
+            is_last = listing(spark, self.path(name, day)) in ([], [file])
+            delete(spark, self.path(name, day) if is_last else self.path(name, day, file))
+
+    def write_file(self, df: DataFrame, by: Iterable[str], *place: str) -> None:
+        """Write all rows of ``df`` into one file, sorted, at a place below the tables, in one step."""
+        spark, staged = df.sparkSession, self.staging(place[0])
+        try:
+            df.repartition(1).sortWithinPartitions(*by).write.options(**_WRITER).parquet(staged, compression="zstd")
+            (written,) = (entry for entry in listing(spark, staged) if entry.endswith(".parquet"))
+            self.require()
+            rename_over(spark, f"{staged}/{written}", self.path(*place))
+        finally:
+            delete(spark, staged)
 
     def drop_other_files(self, spark: SparkSession, name: str, day: date) -> None:
         """Delete the files of a day of a derived table that are not the file of the whole day."""
         for file in listing(spark, self.path(name, f"day={day.isoformat()}")):
             if file != f"{name}.parquet" and file.endswith(".parquet"):
-                self.require()
-                delete(spark, self.path(name, f"day={day.isoformat()}", file))
+                self._drop(spark, name, f"day={day.isoformat()}", file)
+
+    def drop_day(self, spark: SparkSession, name: str, day: date) -> None:
+        self._drop(spark, name, f"day={day.isoformat()}")
+
+    def _drop(self, spark: SparkSession, *place: str) -> None:
+        self.require()
+        delete(spark, self.path(*place))
 
     def staging(self, name: str) -> str:
         """A new path at which files of a table are written before they get their place."""
@@ -192,10 +207,6 @@ class Tables:
                 before is None or newest_ms(spark, path) < before.timestamp() * 1_000
             ):
                 delete(spark, path)
-
-    def drop_day(self, spark: SparkSession, name: str, day: date) -> None:
-        self.require()
-        delete(spark, self.path(name, f"day={day.isoformat()}"))
 
 
 def sound(table: DataFrame) -> DataFrame:

@@ -1,17 +1,15 @@
-"""Keeps the values of the metrics of a command of the pipeline, for a scrape."""
+"""Keeps the metrics of a command of the pipeline, and serves them and the health of the process on a port."""
 
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import ThreadingMixIn
 from threading import Lock
-from typing import Final, Self
+from typing import Any, Self
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from karrot.telemetry import Metric
@@ -46,20 +44,31 @@ class MetricValues(Collector):
             values[labels] = values.get(labels, 0.0) + by
 
 
-_PLAIN: Final = "text/plain; charset=utf-8"
+class MetricsPort(ThreadingMixIn, WSGIServer):
+    """Serves ``/metrics`` and ``/healthz`` on all addresses, for IPv4 and, if the machine has it, IPv6.
 
-
-class MetricsPort(ThreadingHTTPServer):
-    """Listens on all addresses, for IPv4 and, if the machine has it, IPv6. Port 0 takes a free port.
-
-    ``health`` returns why the process is not healthy, or ``None``. Raises OSError if the port is in use.
+    Port 0 takes a free port. ``health`` returns why the process is not healthy, or ``None``. Raises OSError if the port
+    is in use.
     """
 
     address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     daemon_threads = True
 
     def __init__(self, registry: CollectorRegistry, port: int, health: Callable[[], str | None]) -> None:
-        super().__init__(("", port), partial(_Handler, registry, health))
+        super().__init__(("", port), _QuietHandler)
+        metrics = make_wsgi_app(registry)
+
+        def answer(request: dict[str, Any], start: Any) -> Any:
+            status, said = "404 Not Found", "this port has /metrics and /healthz"
+            if request["PATH_INFO"] == "/metrics":
+                return metrics(request, start)
+            if request["PATH_INFO"] == "/healthz":
+                trouble = health()
+                status, said = ("503 Service Unavailable", trouble) if trouble else ("200 OK", "ok")
+            start(status, [("Content-Type", "text/plain; charset=utf-8")])
+            return [f"{said}\n".encode()]
+
+        self.set_app(answer)
         self.port: int = self.server_address[1]
 
     def server_bind(self) -> None:
@@ -76,29 +85,8 @@ class MetricsPort(ThreadingHTTPServer):
         self.server_close()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _QuietHandler(WSGIRequestHandler):
     timeout = 10
-
-    def __init__(self, registry: CollectorRegistry, health: Callable[[], str | None], *request: object) -> None:
-        self._registry, self._health = registry, health
-        super().__init__(*request)  # type: ignore[arg-type]  # what the server passes
-
-    def do_GET(self) -> None:
-        path, kind, status = self.path.partition("?")[0], _PLAIN, HTTPStatus.OK
-        if path == "/metrics":
-            encode, kind = choose_encoder(self.headers.get("Accept", ""))
-            body = encode(self._registry)
-        elif path == "/healthz":
-            trouble = self._health()
-            status = HTTPStatus.SERVICE_UNAVAILABLE if trouble else HTTPStatus.OK
-            body = f"{trouble or 'ok'}\n".encode()
-        else:
-            status, body = HTTPStatus.NOT_FOUND, b"this port has /metrics and /healthz\n"
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         """Log nothing: a scrape and a probe come every few seconds."""

@@ -8,15 +8,17 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Event
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+import msgspec
 from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from karrot.pipeline.store.filesystem import read_text
+from karrot.pipeline.store.filesystem import delete, listing, read_text, write_text
 
 CheckpointReader = Callable[[str], str | None]
 """Returns the text of a file in a checkpoint, by its name; ``None`` if the file does not exist."""
@@ -72,6 +74,59 @@ def batch_name(checkpoint: str, batch: int) -> str:
 
 def batch_prefix(checkpoint: str) -> str:
     return f"{checkpoint:.8}-"
+
+
+class UnusableState(ValueError):  # noqa: N818 (names what was found)
+    """The state in a checkpoint cannot be used. The message says where the state is and what to do."""
+
+
+class StateNote(msgspec.Struct):
+    """The content of ``state.json``: the ``version`` of the format, and the last valid ``batch``."""
+
+    version: int = 1
+    batch: int = -1
+
+
+Note = TypeVar("Note", bound=StateNote)
+
+
+@dataclass(frozen=True, slots=True)
+class StateFolder:
+    """The state of a job in its checkpoint. Two jobs must not share a checkpoint.
+
+    Each batch writes its files below ``state/batch=N``. After that, it replaces the note ``state.json``, which names
+    the batch whose files are valid, and deletes the older files. If the driver dies before it replaces the note, the
+    repeated batch finds the old note and the old files, and overwrites its own files.
+    """
+
+    spark: SparkSession
+    checkpoint: str
+
+    def place(self, *names: str) -> str:
+        return "/".join([self.checkpoint.rstrip("/"), *names])
+
+    def of_batch(self, batch: int, *names: str) -> str:
+        return self.place("state", f"batch={batch}", *names)
+
+    def note(self, kind: type[Note], version: int) -> Note | None:
+        """Read the note; ``None`` in a new checkpoint. Raises `UnusableState` for another version."""
+        text = read_text(self.spark, self.place("state.json"))
+        if text is None:
+            return None
+        note = msgspec.json.decode(text, type=kind)
+        if note.version != version:
+            raise UnusableState(
+                f"{self.place('state.json')} has version {note.version}, and this Karrot reads version {version}: "
+                "use the Karrot that wrote it, or another --checkpoint"
+            )
+        return note
+
+    def remember(self, note: StateNote) -> None:
+        """Replace the note in one step, and delete the files of all other batches."""
+        write_text(self.spark, self.place("state.json"), msgspec.json.encode(note).decode())
+        for name in listing(self.spark, self.place("state")):
+            if name != f"batch={note.batch}":
+                delete(self.spark, self.place("state", name))
 
 
 @contextmanager

@@ -16,8 +16,7 @@ import structlog
 from karrot import telemetry
 from karrot.aws.errors import Fault, FaultKind
 from karrot.event import Source
-from karrot.eventlog.base import Changed, Cursor, GroupState
-from karrot.eventlog.group_state import summarize
+from karrot.eventlog.base import Cursor, GroupState
 from karrot.reporters.base import (
     REPORT_NOTE,
     Backoff,
@@ -95,7 +94,12 @@ class CloudWatchReporter:
         self._sender.close()
 
     def publish(
-        self, changes: Iterable[Changed], after: Cursor, heard: Mapping[str, int], *, fails_until_a_call: bool = False
+        self,
+        states: Iterable[GroupState],
+        after: Cursor,
+        heard: Mapping[str, int],
+        *,
+        fails_until_a_call: bool = False,
     ) -> None:
         """Send the values of the verdicts after a position, and a heartbeat of each cluster that was heard since.
 
@@ -105,7 +109,7 @@ class CloudWatchReporter:
         """
         if self._log_id != after.log_id:
             self._log_id, self._beats = after.log_id, {}  # another log has its own time
-        now_ms, news = self._context.clock.wall_ms(), self._news(changes, after, heard)
+        now_ms, news = self._context.clock.wall_ms(), self._news(states, after, heard)
         new = [each.datum for key, each in news.data.items() if self._settled.get(key) != each.datum.timestamp_ms]
         checked = [(datum, why_refused(datum, now_ms)) for datum in new]
         outcome = self._sender.send([datum for datum, why in checked if why is None])
@@ -126,13 +130,14 @@ class CloudWatchReporter:
         self._settled = {key: each.datum.timestamp_ms for key, each in news.data.items()}
         self._beats |= news.heard
 
-    def _news(self, changes: Iterable[Changed], after: Cursor, heard: Mapping[str, int]) -> _News:
+    def _news(self, states: Iterable[GroupState], after: Cursor, heard: Mapping[str, int]) -> _News:
         context, options = self._context, self._options
         now_ms, log_ms, cut_off = context.clock.wall_ms(), context.log_time_ms(), context.cut_off()
         news = _News({}, {}, Counter())
         beats = {cluster: log_ms - (now_ms - at_ms) for cluster, at_ms in heard.items() if cluster not in cut_off}
-        for key, state in ((change.key, change.state) for change in changes):
-            if state is None:
+        for state in states:
+            key = state.key
+            if state.gone:
                 self._inside().leaves(key)
                 continue
             seq, at_ms = _kafka_verdict(state)
@@ -168,8 +173,7 @@ class CloudWatchReporter:
         stored = None if second is None or second.source is not Source.KAFKA else self._context.event(second.seq)
         if second is None or stored is None:
             return state
-        summary = summarize(stored.event, stored.received_at_ms, stored.age)
-        return GroupState(state.key, second.seq, second.log_time_ms, summary, state.incident)
+        return GroupState(state.key, second.seq, second.log_time_ms, stored.summary, state.incident)
 
     def _take(self, state: GroupState, news: _News, log_ms: int, *, is_cut_off: bool) -> None:
         if state.is_test or state.is_of_burrow or not self._options.wants(state.key.consumer):

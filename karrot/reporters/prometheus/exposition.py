@@ -17,17 +17,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from karrot import __version__, telemetry
-from karrot.eventlog.base import (
-    HOUSEKEEPING,
-    Counter,
-    EventLog,
-    Events,
-    Groups,
-    GroupState,
-    Log,
-    LogUnavailableError,
-    ReporterState,
-)
+from karrot.eventlog.base import HOUSEKEEPING, Counter, EventLog, GroupState, LogUnavailableError, ReporterState
 from karrot.reporters import commits_read
 from karrot.reporters.base import backlog
 from karrot.reporters.prometheus.group_metrics import (
@@ -188,14 +178,14 @@ def _one(metric: Metric, value: float) -> ListedFamily:
     return ListedFamily(metric, [sample(metric, (), value)])
 
 
-def _always(log: Events, *, readable: bool = True) -> Iterator[ListedFamily]:
+def _always(log: EventLog, *, readable: bool = True) -> Iterator[ListedFamily]:
     """The families that are exported even if the log cannot be read."""
     build = sample(telemetry.BUILD_INFO, (__version__, platform.python_version()), 1)
     yield ListedFamily(telemetry.BUILD_INFO, [build])
     yield _one(telemetry.LOG_WRITABLE, int(readable and log.writable() is None))
 
 
-def _log_families(log: Log) -> Iterator[ListedFamily]:
+def _log_families(log: EventLog) -> Iterator[ListedFamily]:
     size = log.size()
     yield _one(telemetry.LOG_EVENTS, size.events)
     yield _one(telemetry.LOG_SIZE_BYTES, size.bytes)
@@ -214,7 +204,7 @@ def _replica_families(log: EventLog) -> Iterator[ListedFamily]:
     yield ListedFamily(lag, (sample(lag, (name,), seconds) for name, seconds in lags.items()))
 
 
-def _heard_family(log: Groups, expected: Iterable[str]) -> ListedFamily:
+def _heard_family(log: EventLog, expected: Iterable[str]) -> ListedFamily:
     """The time of each cluster's last webhook. Burrow writes cluster names in lower case, but the setting may not."""
     heard: dict[str, int] = {}
     for cluster, at_ms in log.heard().items():
@@ -240,7 +230,7 @@ def _counter_families(counters: Iterable[Counter], reporters: Sequence[str]) -> 
             yield ListedFamily(metric, _counter(metric, counts, reporters))
 
 
-def _reporter_families(log: Events, states: Iterable[ReporterState]) -> Iterator[ListedFamily]:
+def _reporter_families(log: EventLog, states: Iterable[ReporterState]) -> Iterator[ListedFamily]:
     size = log.size()
     backlogs = [(state.name, *backlog(log, state, size)) for state in states]
     events, age = telemetry.REPORTER_BACKLOG_EVENTS, telemetry.REPORTER_BACKLOG_AGE

@@ -18,7 +18,7 @@ from prometheus_client.core import Sample
 from karrot import telemetry
 from karrot.event import ABANDONED, AgeKind, PartitionLag, Status
 from karrot.eventlog import watched_groups
-from karrot.eventlog.base import EventSummary, Groups, GroupState, IncidentState, ReporterNotes
+from karrot.eventlog.base import EventLog, EventSummary, GroupState, IncidentState
 from karrot.eventlog.group_state import BAD_STATUSES
 from karrot.eventlog.watched_groups import STATES, GroupHealth, WatchedCluster
 from karrot.telemetry import Metric
@@ -296,7 +296,7 @@ def second_opinions(rows: Sequence[ExportedGroup], now_ms: int) -> ListedFamily:
     return ListedFamily(metric, (sample(metric, each, 1) for each in labels))
 
 
-def watched_families(log: ReporterNotes, excludes: Callable[[str], bool]) -> Iterator[ListedFamily]:
+def watched_families(log: EventLog, excludes: Callable[[str], bool]) -> Iterator[ListedFamily]:
     """The families from the last poll of `watch`: its groups, if the poll is not too old, and its time."""
     poll = watched_groups.read(log)
     rows: Rows = {}
@@ -326,7 +326,7 @@ def _states(rows: Rows) -> ListedFamily:
     )
 
 
-def _last_poll(log: ReporterNotes, poll: WatchedCluster | None) -> Iterator[ListedFamily]:
+def _last_poll(log: EventLog, poll: WatchedCluster | None) -> Iterator[ListedFamily]:
     """The time and duration of the last poll; no sample before the first one, or before Kafka answers."""
     last, seconds = telemetry.WATCH_LAST_POLL, telemetry.WATCH_POLL_SECONDS
     labels = () if poll is None else (label_value(poll.cluster),)
@@ -347,7 +347,7 @@ class ListedPartitions(NamedTuple):
     left_out: int
 
 
-def listed_partitions(log: Groups, rows: Sequence[ExportedGroup]) -> ListedPartitions:
+def listed_partitions(log: EventLog, rows: Sequence[ExportedGroup]) -> ListedPartitions:
     """What is known of the partitions of each group. A topic's lag is the sum of one complete list, of one moment."""
     partitions: dict[Place, PartitionLag] = {}
     topic_lags: dict[tuple[str, str, str], int] = {}

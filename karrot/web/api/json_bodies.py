@@ -8,7 +8,7 @@ from typing import Any
 
 from karrot.api import bodies
 from karrot.event import ABANDONED, LEFT, NO_PROBLEM, OffsetSample, PartitionLag, Source
-from karrot.eventlog.base import EventLog, GroupState, Listed, Reject, ReporterState, StoredEvent
+from karrot.eventlog.base import EventLog, GroupState, Listed, Reject, ReporterState, StoredEvent, StoredSummary
 from karrot.reporters.base import REPORT_NOTE, backlog, read_report
 from karrot.text import EPOCH
 from karrot.web.context import WebContext, if_readable
@@ -34,7 +34,9 @@ def group_shape(state: GroupState) -> bodies.Group:
     return bodies.Group(**_group_fields(state))
 
 
-def group_detail(state: GroupState, listed: Listed | None, recent: Sequence[StoredEvent] | None) -> bodies.GroupDetail:
+def group_detail(
+    state: GroupState, listed: Listed | None, recent: Sequence[StoredSummary] | None
+) -> bodies.GroupDetail:
     """A group with all details. What cannot be read is ``None``."""
     event, complete = (listed.newest.event, listed.complete) if listed else (None, None)
     partitions = listed.partitions if listed and complete and complete.seq != state.seq else event and event.partitions
@@ -66,20 +68,20 @@ def second_opinion(listed: Listed | None) -> bodies.SecondOpinion | None:
     return bodies.SecondOpinion(other.source.value, other.shown_status, instant(other.observed_at_ms), words)
 
 
-def event_shape(stored: StoredEvent) -> bodies.GroupEvent:
+def event_shape(stored: StoredSummary) -> bodies.GroupEvent:
     """One event of a group's history."""
-    event = stored.event
+    summary = stored.summary
     return bodies.GroupEvent(
         event_id=stored.event_id,
-        observed_at=instant(event.observed_at_ms),
-        received_at=instant(stored.received_at_ms),
-        source=event.source.value,
-        kind=event.kind.value,
-        status=event.status_text,
-        lag=event.total_lag,
-        max_lag=event.max_lag.current_lag if event.max_lag else None,
-        bad_partitions=sum(partition.status_text not in NO_PROBLEM for partition in event.partitions),
-        incident_id=event.incident_id,
+        observed_at=instant(summary.observed_at_ms),
+        received_at=instant(summary.received_at_ms),
+        source=summary.source.value,
+        kind=summary.kind.value,
+        status=summary.told_status,
+        lag=summary.total_lag,
+        max_lag=summary.max_lag,
+        bad_partitions=summary.bad_partitions,
+        incident_id=summary.incident_id,
     )
 
 

@@ -71,7 +71,7 @@ def show_group() -> Response:
         raise no_live_group(log, key)
     limit = _asked_limit(50)
     listed = if_readable(lambda: log.listed(state), None)
-    return _json(group_detail(state, listed, if_readable(lambda: log.recent(key, limit), None)))
+    return _json(group_detail(state, listed, if_readable(lambda: log.recent([key], limit)[0], None)))
 
 
 @routes.get("/api/v1/reporters")
@@ -112,16 +112,16 @@ def config() -> Response:
 
 def no_live_group(log: EventLog, key: GroupKey) -> Problem:
     """The answer about a group that Karrot does not list: the last that it knows of the group, and why it says so."""
-    newest = next(iter(if_readable(lambda: log.recent(key, 1), ())), None)
+    newest = next(iter(if_readable(lambda: log.recent([key], 1)[0], ())), None)
     detail = "No live consumer group has this name, and no stored event names it."
     if newest is not None:
-        age, event = duration((log.log_time_ms() - newest.log_time_ms) / 1000), newest.event
+        age, event = duration((log.log_time_ms() - newest.log_time_ms) / 1000), newest.summary
         lag = "an unknown lag" if event.total_lag is None else f"lag {count(event.total_lag)}"
         detail = (
             f"The group was deleted {age} ago."
             if event.kind is Kind.DELETED
             else f"No live consumer group has this name. The last event about it came {age} ago: "
-            f"{visible(event.status_text)} with {lag}. "
+            f"{visible(event.told_status)} with {lag}. "
             "Karrot lists no group so long after its last event: Burrow or Kafka is away, or the group is gone."
         )
     return Problem("not_found", detail)

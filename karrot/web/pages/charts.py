@@ -4,24 +4,18 @@ The templates draw these shapes as SVG. A curve has coordinates in a box of 1000
 its width and height. Ticks are percentages of that width or height.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from math import ceil, floor, inf, log10
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
-from karrot.burrow.payload import parse_outline, total_lag_of
-from karrot.burrow.wire import MalformedPayload
 from karrot.event import GroupKey, Kind, Source, Status
-from karrot.eventlog.base import Events, StoredBody
-from karrot.signals import signals_of
+from karrot.eventlog.base import EventLog, EventSummary, StoredSummary
 from karrot.text import LAST_SECOND, clock, short_count, short_duration
 
 if TYPE_CHECKING:
     from karrot.history.results import HourlyHistory
-
-T = TypeVar("T")
 
 Point = tuple[float, float | None]
 """Epoch seconds and a value. ``None`` means not known, and leaves a gap in the curve."""
@@ -149,42 +143,33 @@ class GroupCharts(NamedTuple):
     points: list[ChartPoint]
 
 
-def marks(log: Events, key: GroupKey, limit: int) -> list[Mark]:
+def marks(log: EventLog, key: GroupKey, limit: int) -> list[Mark]:
     """The newest events of a group, oldest first."""
-    return _decoded(_mark, log.bodies([key], limit)[0])
+    return [_mark(each) for each in log.recent([key], limit)[0]][::-1]
 
 
-def trails(log: Events, keys: Sequence[GroupKey]) -> list[list[Point]]:
+def trails(log: EventLog, keys: Sequence[GroupKey]) -> list[list[Point]]:
     """The newest lags of each group, oldest first."""
-    return [_decoded(_point, bodies) for bodies in log.bodies(keys, TRAIL_LENGTH)]
+
+    def point(summary: EventSummary) -> Point:
+        return summary.observed_at_ms / 1000, summary.total_lag
+
+    return [[point(each.summary) for each in reversed(events)] for events in log.recent(keys, TRAIL_LENGTH)]
 
 
-def _decoded(decode: Callable[[StoredBody], T], newest_first: Iterable[StoredBody]) -> list[T]:
-    found = []
-    for stored in newest_first:
-        with suppress(MalformedPayload):  # a newer Karrot wrote it: leave a gap in the chart
-            found.append(decode(stored))
-    return found[::-1]
-
-
-def _point(stored: StoredBody) -> Point:
-    return stored.observed_at_ms / 1000, total_lag_of(stored.body)
-
-
-def _mark(stored: StoredBody) -> Mark:
-    outline = parse_outline(stored.body, observed_at_ms=stored.observed_at_ms, source=stored.source)
-    event = outline.event
+def _mark(stored: StoredSummary) -> Mark:
+    summary = stored.summary
     return Mark(
         stored.seq,
-        stored.observed_at_ms,
-        stored.received_at_ms,
-        stored.source,
-        event.kind,
-        event.status_text,
-        event.total_lag,
-        event.max_lag.current_lag if event.max_lag else None,
-        signals_of(event).with_age(stored.age).lag_seconds,
-        outline.bad_partitions,
+        summary.observed_at_ms,
+        summary.received_at_ms,
+        summary.source,
+        summary.kind,
+        summary.told_status,
+        summary.total_lag,
+        summary.max_lag,
+        summary.signals.lag_seconds,
+        summary.bad_partitions,
     )
 
 

@@ -1,4 +1,4 @@
-"""Reads the last weeks of a group from the pipeline's tables. Only if there are tables, it imports DuckDB."""
+"""Queries the pipeline's tables for a group's last weeks. Imports DuckDB only if there are tables, to save memory."""
 
 import threading
 from datetime import UTC, datetime

@@ -19,7 +19,7 @@ from karrot.watch.cluster_interface import ClusterError
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail the test if Spark starts: wrong options must be reported before that."""
-    monkeypatch.setattr("karrot.cli.pipeline.run.started", lambda *_: pytest.fail("Spark was started"))
+    monkeypatch.setattr("karrot.cli.pipeline.spark_options.started", lambda *_: pytest.fail("Spark was started"))
 
 
 def _run(*arguments: str) -> tuple[int, str]:

@@ -7,7 +7,7 @@ from karrot.cli import main
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail the test if Spark starts: wrong options must be reported before that."""
-    monkeypatch.setattr("karrot.cli.pipeline.stream.started", lambda *_: pytest.fail("Spark was started"))
+    monkeypatch.setattr("karrot.cli.pipeline.spark_options.started", lambda *_: pytest.fail("Spark was started"))
 
 
 def _stream(*arguments: str, **env: str) -> tuple[int, str]:

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from karrot.cli import main
 from karrot.render.dashboards import BOARDS
-from karrot.render.scaling_recipe import RECIPES, TARGETS
+from karrot.render.scaling_recipe import MEASURES
 
 ROOT = Path(__file__).resolve().parents[3]
 GROUP = ("--cluster", "prod-eu", "--group", "orders")
@@ -45,7 +45,7 @@ def test_every_listed_recipe_can_be_rendered() -> None:
         for parameter in command.commands["ecs-autoscaling"].params
         if isinstance(parameter.type, click.Choice)
     }
-    assert choices == {"--recipe": RECIPES, "--target": TARGETS}
+    assert choices == {"--recipe": tuple(MEASURES), "--target": ("ecs", "asg")}
 
 
 def test_a_recipe_is_printed_as_cloudformation() -> None:

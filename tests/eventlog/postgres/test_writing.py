@@ -14,8 +14,9 @@ from structlog.testing import capture_logs
 from karrot import telemetry
 from karrot.burrow.payload import to_wire
 from karrot.clock import LogTime, SystemClock
+from karrot.event import GroupKey
 from karrot.eventlog.base import Appended, LogUnavailableError, OverloadedError, UnconfirmedError
-from karrot.eventlog.group_state import arrival
+from karrot.eventlog.group_state import Arrival, summarize
 from karrot.eventlog.postgres import PostgresEventLog
 from karrot.eventlog.postgres import schema as schemas
 from karrot.eventlog.postgres.committer import PostgresCommitter
@@ -23,7 +24,7 @@ from karrot.eventlog.postgres.connections import Database, Sessions
 from karrot.eventlog.postgres.schema import prepare
 from karrot.eventlog.sql_log import Limits
 from karrot.eventlog.sqlite.store import MemoryEventLog
-from karrot.eventlog.transaction import Append, LogEndHistories
+from karrot.eventlog.transaction import LogEndHistories
 from karrot.eventlog.writer import Job, WriteBuffer
 from support.burrow.lag_events import make_event
 from support.eventlog.appended_events import append_event, group_names, stored_events
@@ -61,8 +62,9 @@ def parts(database: Database) -> Iterator[Parts]:
 def storing(consumer: str, **overrides: Any) -> Job[Appended]:
     event = make_event(consumer=consumer, **overrides)
     now_ms = SystemClock().wall_ms()
-    arrived = arrival(event, to_wire(make_event()), received_at_ms=now_ms, log_time_ms=now_ms, age_ms=0)
-    return Job(Append(arrived))
+    key, summary = GroupKey(event.cluster, consumer), summarize(event, now_ms)
+    arrived = Arrival(key, event, to_wire(make_event()), now_ms, now_ms, summary, 0)
+    return Job(arrived)
 
 
 def failing(error: Exception) -> Job[Any]:

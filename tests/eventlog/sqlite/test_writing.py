@@ -13,11 +13,11 @@ from structlog.testing import capture_logs
 from karrot.burrow.payload import to_wire
 from karrot.event import GroupKey, Source
 from karrot.eventlog.base import Appended, LogUnavailableError, Reject, UnconfirmedError, UnstorableError, groups
-from karrot.eventlog.group_state import arrival
+from karrot.eventlog.group_state import Arrival, summarize
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sqlite import datadir
-from karrot.eventlog.sqlite.connections import Checkpointer, LogFile
-from karrot.eventlog.sqlite.transaction import SqliteCommitter, SqliteTransaction
+from karrot.eventlog.sqlite.database import Checkpointer, LogFile
+from karrot.eventlog.sqlite.store import SqliteCommitter, SqliteTransaction
 from karrot.eventlog.transaction import LogEndHistories
 from karrot.eventlog.writer import Job, WriteBuffer, Writer
 from support.burrow.lag_events import make_event
@@ -48,8 +48,8 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
 
 def storing(consumer: str, size: int = 0) -> Job[Appended]:
     event = make_event(consumer=consumer, extras=(("filler", "x" * size),))
-    arrived = arrival(event, to_wire(event), received_at_ms=1, log_time_ms=1, age_ms=0)
-    return Job(lambda transaction: transaction.append(arrived))
+    arrived = Arrival(GroupKey(event.cluster, consumer), event, to_wire(event), 1, 1, summarize(event, 1), 0)
+    return Job(arrived)
 
 
 def failing(error: Exception) -> Job[Any]:
@@ -172,7 +172,7 @@ def test_reads_of_karrot_never_block_a_checkpoint(tmp_path: Path) -> None:
     next(pages)
     reads: list[Callable[[], object]] = [
         lambda: log.read(0),
-        lambda: log.recent(key),
+        lambda: log.recent([key])[0],
         lambda: log.event(1),
         log.latest,
         lambda: next(pages),

@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import Row
 
 from karrot.history.held_days import Derived
-from karrot.pipeline.derive.job import Batch, DayLayout, Layouts, chunks, parts_from, split
+from karrot.pipeline.derive.job import DayLayout, Layouts, chunks, parts_from, split
 from karrot.pipeline.store.table_files import Tables
 
 if TYPE_CHECKING:
@@ -68,19 +69,20 @@ def test_a_part_changes_with_batches_that_begin_less_than_the_margin_after_its_e
     for name in ("verdict_runs.parquet", "verdict_runs-0820.parquet"):
         (written / name).touch()
     midnight_ms = int(datetime.combine(_DAY, time(), UTC).timestamp()) * 1000
+    last_ms = midnight_ms + 86_399_999
 
     def layout(*first_ms: int) -> DayLayout:
         """The layout of the day with batches that begin at these times."""
         batches = [
-            Batch("events", _DAY, f"b-{number}", 9, midnight_ms + each, midnight_ms + 86_399_999)
+            Row(table="events", day=_DAY, batch_id=f"b-{number}", rows=9, first_ms=midnight_ms + each, last_ms=last_ms)
             for number, each in enumerate(first_ms)
         ]
-        files = [f"events/{_DAY}/batch_id={each.name}/part-0.parquet" for each in batches]
+        files = [f"events/{_DAY}/batch_id={each.batch_id}/part-0.parquet" for each in batches]
         layouts = Layouts(spark, Tables(str(tmp_path)), batches, timedelta(minutes=10), 1_000_000)
         return layouts.of(_DAY, files, None, stays_whole=False)
 
     first, second = parts_from(_DAY, [0, 500])
-    before = Derived("", parts=dict(layout(0).files))
+    before = Derived("", parts=layout(0).noted)
     assert layout(0).changed(before) == []
     assert layout(0, 510 * 60_000 - 1).changed(before) == [first, second]
     assert layout(0, 510 * 60_000).changed(before) == [second]

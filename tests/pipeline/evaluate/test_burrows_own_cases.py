@@ -1,7 +1,6 @@
 """Burrow's own test tables, through the rings and verdicts of ``evaluate``."""
 
 import json
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from karrot.burrow.notifier import NotifierSettings
 from karrot.event import LagEvent, LogEnd, OffsetSample, Status, TopicPartition
 from karrot.pipeline.evaluate.bucket_records import NewCommits, NewRecords, take
 from karrot.pipeline.evaluate.bucket_state import BucketState, EvaluateRules
-from karrot.pipeline.evaluate.bucket_verdicts import VerdictMoment, evaluated
+from karrot.pipeline.evaluate.bucket_verdicts import BucketTask
 from karrot.pipeline.evaluate.recent_log_ends import RecentLogEnds
 from karrot.pipeline.evaluate.ring_arrays import RingArrays, appended, windows_of
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
@@ -32,7 +31,7 @@ def _arrays(rows: list[tuple[int, ...]]) -> CommitArrays:
 
 
 def _without_seen(sample: OffsetSample) -> OffsetSample:
-    return OffsetSample(sample.offset, sample.timestamp_ms, sample.lag)
+    return OffsetSample(sample.offset, sample.timestamp_ms, lag=sample.lag)
 
 
 @pytest.mark.parametrize("batch", [1, 3, 100])
@@ -45,7 +44,7 @@ def test_a_ring_has_the_commits_of_burrows_storage(case: dict[str, Any], batch: 
             for each in commits[first : first + batch]
         ]
         rings, _ = appended(rings, _arrays(rows), case["min_distance_seconds"])
-    expected = [OffsetSample(each["offset"], each["timestamp"], each["lag"]) for each in case["expected_window"]]
+    expected = [OffsetSample(each["offset"], each["timestamp"], lag=each["lag"]) for each in case["expected_window"]]
     assert [*map(_without_seen, rings.samples(0))] == expected
 
 
@@ -91,15 +90,13 @@ def test_a_group_gets_burrows_verdict(case: dict[str, Any]) -> None:
     if "then" in case:
         history.add(look_of([], ()))
         state = take(state, NewRecords(new.taken(np.zeros(0, np.int64)), {}, {}), history.as_arrays(), asked)
-    _, told = evaluated(
-        state, history.as_arrays(), asked, VerdictMoment(case["cluster"], now_ms, lambda _group: uuid.UUID(int=1))
-    )
+    _, told = BucketTask(asked, case["cluster"], now_ms, "batch").judge(state, history.as_arrays())
 
     expected = case["expected"]
     if expected["status"] == "NOTFOUND":
         assert told == []
         return
-    [(event, _)] = told
+    [event] = told
     said = _said(event)
     assert {name: said[name] for name in expected} == expected
 

@@ -4,7 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from karrot.pipeline.evaluate.evaluate_metrics import BatchHealth
+from karrot.pipeline.evaluate.evaluate_metrics import EvaluateMetrics
+from karrot.pipeline.evaluate.job import EvaluatedBatch
+from karrot.pipeline.evaluate.verdict_delivery import VerdictDelivery
 from support.manual_clock import ManualClock
 
 
@@ -14,11 +16,11 @@ from support.manual_clock import ManualClock
 )
 def test_a_command_is_healthy_until_no_batch_ends_for_the_limit(every: timedelta, limit_s: int, limit: str) -> None:
     clock = ManualClock()
-    health = BatchHealth(clock, every)
+    metrics, batch = EvaluateMetrics("c", clock, every), EvaluatedBatch(0, 0, 0, VerdictDelivery(0), 1)
     for _ in range(2):
         clock.advance(1000 * limit_s)
-        assert health() is None
+        assert metrics.trouble() is None
         clock.advance(1)
-        assert health() == f"no batch has ended for more than {limit}"
-        health.batch_ended()
-        assert health() is None
+        assert metrics.trouble() == f"no batch has ended for more than {limit}"
+        metrics.took(batch)
+        assert metrics.trouble() is None

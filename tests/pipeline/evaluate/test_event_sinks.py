@@ -11,20 +11,22 @@ from karrot.clock import SystemClock
 from karrot.event import Source
 from karrot.event_json_line import decode
 from karrot.eventlog.base import StoredEvent
-from karrot.pipeline.evaluate.job import ToTables
-from karrot.pipeline.evaluate.verdict_delivery import NotAccepted, RefusedVerdict, ToSend, ToTopic, VerdictDelivery
+from karrot.eventlog.group_state import summarize
+from karrot.pipeline.evaluate.job import to_tables
+from karrot.pipeline.evaluate.verdict_delivery import Deliver, NotAccepted, RefusedVerdict, VerdictDelivery, to_topic
 from karrot.pipeline.store.table_files import Tables
 from karrot.reporters.kafka.reporter import Failed, Message, NoTopic, Outcome, Written
 from support.burrow.recorded_bodies import recorded_body
 
+_LOG_ID = "0123456789abcdef"
 _AT_MS = 1_746_950_400_000
 _EVENT = parse_webhook(recorded_body("karrot_v1.9.5_warn.json"), observed_at_ms=_AT_MS)._replace(source=Source.KAFKA)
 
 
-def _sent(*groups: str, first: int = 1) -> list[ToSend]:
+def _sent(*groups: str, first: int = 1) -> list[StoredEvent]:
     events = [_EVENT._replace(consumer=group) for group in groups]
     return [
-        ToSend(StoredEvent("0123456789abcdef", seq, _AT_MS, _AT_MS, to_wire(event), event), is_close=False)
+        StoredEvent("0123456789abcdef", seq, _AT_MS, summarize(event, _AT_MS), to_wire(event), event)
         for seq, event in enumerate(events, first)
     ]
 
@@ -57,8 +59,8 @@ class _Topic:
     def close(self) -> None:
         self._now = {}
 
-    def sink(self) -> ToTopic:
-        return ToTopic(self.open, pause=self.waits.append)
+    def sink(self) -> Deliver:
+        return to_topic(self.open, pause=self.waits.append)
 
 
 def test_failed_messages_are_sent_again_and_refused_ones_are_reported() -> None:
@@ -81,7 +83,7 @@ def test_a_batch_fails_if_kafka_stays_away() -> None:
 
 def test_the_tables_have_each_verdict_once_also_if_it_is_sent_again(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables.at(spark, str(tmp_path))
-    sink = ToTables(spark, tables, SystemClock())
+    sink = to_tables(spark, tables, SystemClock())
     assert sink(_sent("one", "two")) == VerdictDelivery(2)
     sink(_sent("one", "two"))  # the driver died before it had noted the delivery
     sink(_sent("one", first=3))

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -17,14 +16,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from karrot.burrow.notifier import NameFilter, NotifierSettings
 from karrot.burrow.payload import parse_stored
-from karrot.event import LogEnd, Source, TopicPartition
+from karrot.event import LagEvent, LogEnd, Source, TopicPartition
+from karrot.eventlog.base import StoredEvent
 from karrot.pipeline.evaluate.bucket_state import EvaluateRules
-from karrot.pipeline.evaluate.bucket_verdicts import Notification
-from karrot.pipeline.evaluate.job import Evaluate, EvaluatedBatch, UnusableState, newest_record_ms
+from karrot.pipeline.evaluate.job import Evaluate, EvaluatedBatch, newest_record_ms
 from karrot.pipeline.evaluate.recent_log_ends import LogEndLook
-from karrot.pipeline.evaluate.verdict_delivery import Deliver, RefusedVerdict, ToSend, VerdictDelivery, to_stream
+from karrot.pipeline.evaluate.verdict_delivery import Deliver, RefusedVerdict, VerdictDelivery, to_stream
 from karrot.pipeline.store.table_files import Tables
-from karrot.pipeline.stream.query_runner import CheckpointReader
+from karrot.pipeline.stream.query_runner import CheckpointReader, UnusableState
 from karrot.pipeline.stream.record_sources import RecordsFromParquet
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 from support.kafka.offset_records import Member, assignment, commit_key, commit_value, group_key, group_value
@@ -86,11 +85,6 @@ def _records(spark: SparkSession, batch: Batch) -> DataFrame:
     return spark.createDataFrame(table)
 
 
-def _without_id(told: Notification) -> Any:
-    event, *rest = comparable(told)
-    return event._replace(incident_id=event.incident_id and ""), *rest
-
-
 def _members(rebalance: Rebalance) -> list[Member]:
     """The members of a group. Their client ids and hosts need not be different."""
     found = list[Member]()
@@ -103,9 +97,9 @@ def _members(rebalance: Rebalance) -> list[Member]:
     return found
 
 
-def assert_counted(seen: EvaluatedBatch, batch: Batch, told: list[Notification]) -> None:
+def assert_counted(seen: EvaluatedBatch, batch: Batch, told: list[LagEvent]) -> None:
     """All groups are told, and the receiver refused one of them."""
-    committed = [each for one, _ in told for each in one.partitions if each.end]
+    committed = [each for one in told for each in one.partitions if each.end]
     assert (seen.now_ms, seen.groups, seen.partitions) == (batch.now * 1000, len(told), len(committed))
     assert (seen.delivery.taken, len(seen.delivery.refused)) == (len(told) - 1, 1)
 
@@ -114,57 +108,77 @@ class _Crash(Exception):  # noqa: N818 (it is one)
     pass
 
 
+def _fail(_several: Iterable[StoredEvent]) -> VerdictDelivery:
+    raise _Crash
+
+
+class _Rig:
+    """Jobs on the same checkpoint, one after the other. Each knows only the checkpoint."""
+
+    def __init__(self, spark: SparkSession, place: Path, asked: EvaluateRules, buckets: int = 1) -> None:
+        self.spark, self.place, self.asked, self.buckets = spark, place, asked, buckets
+        self.ends, self.clock = _Ends(), ManualClock(wall=1 << 50)
+        self.sent, self.seen = list[StoredEvent](), list[EvaluatedBatch]()
+
+    def deliver(self, several: Iterable[StoredEvent]) -> VerdictDelivery:
+        self.sent.extend(several)
+        return VerdictDelivery(len(self.sent))
+
+    def job(self, deliver: Deliver | None = None, source: type[RecordsFromParquet] = RecordsFromParquet) -> Evaluate:
+        tables, checkpoint = Tables.at(self.spark, str(self.place / "tables")), str(self.place / "checkpoint")
+        read, told, ends = source(str(self.place)), deliver or self.deliver, self.ends
+        return Evaluate(
+            self.spark,
+            read,
+            ends,
+            "c",
+            tables,
+            checkpoint,
+            self.asked,
+            told,
+            ends.now_ms,
+            buckets=self.buckets,
+            seen=self.seen.append,
+            clock=self.clock,
+        )
+
+
 @pytest.mark.parametrize("many", [3, pytest.param(12, marks=pytest.mark.deep)])
 def test_the_job_sends_what_the_model_sends_also_after_crashes(spark: SparkSession, tmp_path: Path, many: int) -> None:
-    model, ends = EvaluateModel(_ASKED), _Ends()
-    sent: list[ToSend] = []
-    seen: list[EvaluatedBatch] = []
+    model, rig = EvaluateModel(_ASKED), _Rig(spark, tmp_path, _ASKED, buckets=3)
+    sent = rig.sent
 
-    def deliver(several: Iterable[ToSend]) -> VerdictDelivery:
+    def deliver(several: Iterable[StoredEvent]) -> VerdictDelivery:
         sent.extend(several)
         assert sent == [*several]
         refused = [RefusedVerdict.of(each, "Karrot", "too_large") for each in sent[:1]]
         return VerdictDelivery(len(sent) - len(refused), refused)
 
-    def fail(_several: Iterable[ToSend]) -> VerdictDelivery:
-        raise _Crash
-
-    def job(deliver: Deliver = deliver) -> Evaluate:
-        source, place = RecordsFromParquet(str(tmp_path)), str(tmp_path / "checkpoint")
-        tables = Tables.at(spark, str(tmp_path / "tables"))
-        return Evaluate(spark, source, ends, "c", tables, place, _ASKED, deliver, ends.now_ms, 3, seen.append)
-
     ids: dict[str, str | None] = {}
     seqs: list[int] = []
     for number, batch in enumerate(batches(Random(3), many)):
-        ends.batch = batch
+        rig.ends.batch = batch
         records = _records(spark, batch)
         if number % 3 == 1:  # the driver dies while it delivers
             with pytest.raises(_Crash):
-                job(fail).take(records, number)
+                rig.job(_fail).take(records, number)
         sent.clear()
-        job().take(records, number)
-        told = [
-            Notification(
-                parse_stored(each.stored.body, observed_at_ms=batch.now * 1000, source=Source.KAFKA), each.is_close
-            )
-            for each in sent
-        ]
-        expected = [each for each in model.take(batch) if each.event.consumer != "g2"]
-        assert sorted(map(_without_id, told)) == sorted(map(_without_id, expected))
+        rig.job(deliver).take(records, number)
+        told = [parse_stored(each.body, observed_at_ms=batch.now * 1000, source=Source.KAFKA) for each in sent]
+        expected = [each for each in model.take(batch) if each.consumer != "g2"]
+        assert sorted(map(comparable, told)) == sorted(map(comparable, expected))
         assert [each.name for each in (tmp_path / "checkpoint/state").iterdir()] == [f"batch={number}"]
         for group in batch.deleted:
             ids.pop(group, None)
         for each in told:
-            if each.event.incident_id:
-                known = ids.setdefault(each.event.consumer, each.event.incident_id)
-                assert known == each.event.incident_id
-            if each.is_close:
-                ids.pop(each.event.consumer)
-        assert_counted(seen[-1], batch, told)
-        seqs += (each.stored.seq for each in sent)
+            if each.incident_id:
+                assert ids.setdefault(each.consumer, each.incident_id) == each.incident_id
+                if each.status_text == "OK":
+                    ids.pop(each.consumer)
+        assert_counted(rig.seen[-1], batch, told)
+        seqs += (each.seq for each in sent)
         kept = (tmp_path / f"checkpoint/refused/batch={number:012d}.jsonl").read_text().splitlines()
-        assert [json.loads(line)["key"] for line in kept] == [sent[0].stored.event_id]
+        assert [json.loads(line)["key"] for line in kept] == [sent[0].event_id]
     assert ids
     assert seqs == [*range(1, len(seqs) + 1)]
 
@@ -215,50 +229,30 @@ class _Backlog(RecordsFromParquet):
 
 def test_nothing_is_judged_while_more_records_wait(spark: SparkSession, tmp_path: Path) -> None:
     # The four commits that a ring keeps here are from both batches.
-    asked, ends, several = EvaluateRules(RuleSet("r", 4), _ASKED.notifier), _Ends(), [*batches(Random(5), 2)]
-    model, seen, sent = EvaluateModel(asked), list[EvaluatedBatch](), list[ToSend]()
-
-    def deliver(told: Iterable[ToSend]) -> VerdictDelivery:
-        sent.extend(told)
-        return VerdictDelivery(len(sent))
-
-    tables = Tables.at(spark, str(tmp_path / "tables"))
+    asked, several = EvaluateRules(RuleSet("r", 4), _ASKED.notifier), [*batches(Random(5), 2)]
+    model, rig = EvaluateModel(asked), _Rig(spark, tmp_path, asked)
+    sent = rig.sent
     for number, batch in enumerate(several):
-        ends.batch, is_last = batch, batch is several[-1]
-        source = (RecordsFromParquet if is_last else _Backlog)(str(tmp_path))
-        job = Evaluate(
-            spark, source, ends, "c", tables, str(tmp_path / "place"), asked, deliver, ends.now_ms, 1, seen.append
-        )
-        job.take(_records(spark, batch), number)
+        rig.ends.batch, is_last = batch, batch is several[-1]
+        rig.job(source=RecordsFromParquet if is_last else _Backlog).take(_records(spark, batch), number)
         expected = model.take(batch)
         assert bool(sent) is is_last
-    assert [each.is_judged for each in seen] == [False, True]
-    told = {each.consumer: (each.stored.event.status, each.stored.event.total_lag) for each in sent}
-    assert told == {each.event.consumer: (each.event.status, each.event.total_lag) for each in expected}
+    assert [each.is_judged for each in rig.seen] == [False, True]
+    told = {each.event.consumer: (each.event.status, each.event.total_lag) for each in sent}
+    assert told == {each.consumer: (each.status, each.total_lag) for each in expected}
 
 
 def test_one_batch_by_a_clock_that_was_ahead_silences_no_later_batch(spark: SparkSession, tmp_path: Path) -> None:
-    day_ms, ends, clock = 86_400_000, _Ends(), ManualClock()
-    model, seen, sent = EvaluateModel(_ALL_GROUPS), list[EvaluatedBatch](), list[ToSend]()
-
-    def deliver(told: Iterable[ToSend]) -> VerdictDelivery:
-        sent.extend(told)
-        return VerdictDelivery(len(sent))
-
-    def job() -> Evaluate:
-        source, tables = RecordsFromParquet(str(tmp_path)), Tables.at(spark, str(tmp_path / "tables"))
-        place, count = str(tmp_path / "place"), seen.append
-        return Evaluate(spark, source, ends, "c", tables, place, _ALL_GROUPS, deliver, ends.now_ms, 1, count, clock)
-
+    model, rig = EvaluateModel(_ALL_GROUPS), _Rig(spark, tmp_path, _ALL_GROUPS)
     for number, batch in enumerate(batches(Random(3), 3)):
-        ends.ahead_ms = day_ms if number == 1 else 0
-        ends.batch, clock.wall = batch, batch.now * 1000 + ends.ahead_ms
-        sent.clear()
-        job().take(_records(spark, batch), number)
-        expected = {each.event.consumer: each.event.total_lag for each in model.take(batch)}
-    assert seen[-1].now_ms == batch.now * 1000
-    assert {each.consumer: each.stored.event.total_lag for each in sent} == expected
-    kept = pq.read_table(tmp_path / "place/state/batch=2/kind=log_ends")
+        rig.ends.ahead_ms = 86_400_000 if number == 1 else 0
+        rig.ends.batch, rig.clock.wall = batch, batch.now * 1000 + rig.ends.ahead_ms
+        rig.sent.clear()
+        rig.job().take(_records(spark, batch), number)
+        expected = {each.consumer: each.total_lag for each in model.take(batch)}
+    assert rig.seen[-1].now_ms == batch.now * 1000
+    assert {each.event.consumer: each.event.total_lag for each in rig.sent} == expected
+    kept = pq.read_table(tmp_path / "checkpoint/state/batch=2/kind=log_ends")
     assert max(kept.column("at_ms").to_pylist()) <= batch.now * 1000
 
 
@@ -271,39 +265,26 @@ def test_a_record_from_a_clock_that_is_ahead_sets_no_time(spark: SparkSession) -
 def test_a_state_that_lost_files_in_a_power_cut_is_refused(
     spark: SparkSession, tmp_path: Path, kind: str, found: str
 ) -> None:
-    ends, batch = _Ends(), next(batches(Random(3), 1))
-    ends.batch = batch
-
-    def fail(_several: Iterable[ToSend]) -> VerdictDelivery:
-        raise _Crash
-
-    def job() -> Evaluate:
-        source, tables = RecordsFromParquet(str(tmp_path)), Tables.at(spark, str(tmp_path / "tables"))
-        place = str(tmp_path / "checkpoint")
-        return Evaluate(spark, source, ends, "c", tables, place, _ALL_GROUPS, fail, ends.now_ms, 1)
-
+    rig = _Rig(spark, tmp_path, _ALL_GROUPS)
+    rig.ends.batch = next(batches(Random(3), 1))
     with pytest.raises(_Crash):
-        job().take(_records(spark, batch), 0)
-    assert job().note().batch == 0
+        rig.job(_fail).take(_records(spark, rig.ends.batch), 0)
+    assert rig.job().note().batch == 0
     shutil.rmtree(tmp_path / f"checkpoint/state/batch=0/kind={kind}")
     with pytest.raises(UnusableState, match=f"is damaged.* are {found}, not"):
-        job().note()
+        rig.job().note()
 
 
 def test_a_checkpoint_of_another_version_or_with_rings_of_another_length_is_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     def job(intervals: int) -> Evaluate:
-        asked = EvaluateRules(RuleSet("r", intervals))
-        source, tables = RecordsFromParquet(str(tmp_path)), Tables.at(spark, str(tmp_path))
-        return Evaluate(
-            spark, source, _Ends(), "c", tables, tables.directory, asked, to_stream(StringIO()), _Ends().now_ms
-        )
+        return _Rig(spark, tmp_path, EvaluateRules(RuleSet("r", intervals))).job()
 
     note = job(10).note()
-    state = tmp_path / "state.json"
+    state = tmp_path / "checkpoint" / "state.json"
     state.write_bytes(msgspec.json.encode(msgspec.structs.replace(note, version=1)))
-    with pytest.raises(UnusableState, match="is of another Karrot: use that one, or another --checkpoint"):
+    with pytest.raises(UnusableState, match="has version 1, and this Karrot reads version 2: use the Karrot"):
         job(10).note()
     state.write_bytes(msgspec.json.encode(note))
     with pytest.raises(UnusableState, match="have 10 intervals, and --rules asks for 20: use the same intervals"):

@@ -1,6 +1,5 @@
 """Notifications reach a running Karrot, or the batch fails."""
 
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -9,13 +8,13 @@ import pytest
 from karrot.burrow.payload import parse_webhook, to_wire
 from karrot.event import Source
 from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.group_state import summarize
 from karrot.pipeline.evaluate.verdict_delivery import (
     KEPT_BYTES,
     NotAccepted,
-    ToEach,
-    ToKarrot,
-    ToSend,
     VerdictDelivery,
+    to_each,
+    to_karrot,
     to_stream,
 )
 from support.burrow.recorded_bodies import recorded_body
@@ -25,17 +24,17 @@ from support.service.karrot_service import Service
 _EVENT = parse_webhook(recorded_body("karrot_v1.9.5_warn.json"), observed_at_ms=0)
 
 
-def _sent(*groups: str, body: bytes | None = None) -> list[ToSend]:
+def _sent(*groups: str, body: bytes | None = None) -> list[StoredEvent]:
     events = [_EVENT._replace(consumer=group) for group in groups]
     return [
-        ToSend(StoredEvent("batch-7", seq, 0, 0, body or to_wire(event), event), is_close=False)
+        StoredEvent("batch-7", seq, 0, summarize(event, 0), body or to_wire(event), event)
         for seq, event in enumerate(events)
     ]
 
 
 def test_each_notification_is_stored_with_the_source_kafka_and_a_repetition_opens_no_incident(tmp_path: Path) -> None:
     with Service(tmp_path / "data", burrow_token="a token of sixteen") as service:
-        sink = ToKarrot.at(f"http://127.0.0.1:{service.port}/", "a token of sixteen", lists_all=True)
+        sink = to_karrot(f"http://127.0.0.1:{service.port}/", "a token of sixteen", lists_all=True)
         sink(_sent("one", "two"))
         sink(_sent("one", "two", "three"))  # the driver died before it had noted the delivery
         assert service.metric("karrot_events_accepted_total", source=Source.KAFKA.value) == 5
@@ -47,7 +46,7 @@ def test_a_body_that_karrot_refuses_does_not_stop_the_others(tmp_path: Path) -> 
     large = _sent("large", body=b'{"Event": {"Result": "' + b"x" * 100_000 + b'"}}')
     wrong = _sent("", "wrong", body=b"{}")[1:]
     with Service(tmp_path / "data", burrow_token="a token of sixteen", max_body="50000") as service:
-        sink = ToKarrot.at(f"http://127.0.0.1:{service.port}", "a token of sixteen", lists_all=True)
+        sink = to_karrot(f"http://127.0.0.1:{service.port}", "a token of sixteen", lists_all=True)
         delivery = sink([*large, *_sent("one"), *wrong])
         assert service.metric("karrot_consumer_lag", consumer="one") == _EVENT.total_lag
     assert delivery.taken == 1
@@ -60,10 +59,10 @@ def test_a_body_that_karrot_refuses_does_not_stop_the_others(tmp_path: Path) -> 
 
 def test_a_batch_fails_if_karrot_refuses_the_token_or_does_not_answer(tmp_path: Path) -> None:
     with Service(tmp_path / "data", burrow_token="a token of sixteen") as service:
-        sink = ToKarrot.at(f"http://127.0.0.1:{service.port}", "another token of it", lists_all=True)
+        sink = to_karrot(f"http://127.0.0.1:{service.port}", "another token of it", lists_all=True)
         with pytest.raises(NotAccepted, match=r"^Karrot answered HTTP 401$"):
             sink(_sent("one"))
-    nobody = replace(ToKarrot.at(f"http://127.0.0.1:{free_port()}", None, lists_all=True), retries=1)
+    nobody = to_karrot(f"http://127.0.0.1:{free_port()}", None, lists_all=True, retries=1)
     with pytest.raises(NotAccepted, match=r"^Karrot does not answer: NewConnectionError$"):
         nobody(_sent("one"))
 
@@ -77,6 +76,6 @@ def test_each_body_is_a_line_of_a_stream() -> None:
 
 def test_each_receiver_gets_each_verdict() -> None:
     one, other = StringIO(), StringIO()
-    delivery = ToEach([to_stream(one), to_stream(other)])(_sent("one", "two"))
+    delivery = to_each([to_stream(one), to_stream(other)], _sent("one", "two"))
     assert delivery == VerdictDelivery(4, [])
     assert one.getvalue() == other.getvalue() != ""

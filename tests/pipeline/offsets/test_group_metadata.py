@@ -9,33 +9,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.pipeline.offsets.members import (
-    AssignedMember,
-    GroupMetadata,
-    UnreadableMetadata,
-    _Reader,
-    parse_key,
-    parse_value,
-)
+from karrot.pipeline.offsets.members import UnreadableMetadata, _Reader, parse_key, parse_value
 from support.kafka import offset_records as encoded
 from support.kafka.offset_records import assignment, group_key, group_value
 
 _CASES = json.loads(Path(__file__, "../../../data/burrow/offsets_cases.json").resolve().read_text())["upstream_cases"]
 _VERSIONS = range(5)
 _ASSIGNED = {"orders": [0, 2, 5], "payments": [7], "idle": []}
-_FLAT = (("orders", 0), ("orders", 2), ("orders", 5), ("payments", 7))
+_FLAT = [("orders", 0), ("orders", 2), ("orders", 5), ("payments", 7)]
 
 
-def _two_members(version: int) -> tuple[bytes, GroupMetadata]:
+def _group(version: int, generation: int, protocol: str | None, leader: str | None, *members: Any) -> dict[str, Any]:
+    said = {"version": version, "protocol_type": "consumer", "generation": generation, "protocol": protocol}
+    return {**said, "leader": leader, "members": [*members]}
+
+
+def _member(version: int, member_id: str | None, instance_id: str | None, *others: Any) -> dict[str, Any]:
+    said = dict(zip(("client_id", "client_host", "assigned"), others, strict=True))
+    return {"member_id": member_id, **({"instance_id": instance_id} if version >= 3 else {}), **said}
+
+
+def _two_members(version: int) -> tuple[bytes, dict[str, Any]]:
     """Return a record and its expected content."""
     first = encoded.Member("m-1", "client-1", "/10.0.0.1", "static-1", assignment(_ASSIGNED, user_data=b"any"))
     second = encoded.Member("m-2", "client-2", "/10.0.0.2", None, b"", b"\0\1subscription")
     value = group_value(version, [first, second], generation=9, tagged={7: b"later"})
     said = (
-        AssignedMember("m-1", "static-1" if version >= 3 else None, "client-1", "/10.0.0.1", _FLAT),
-        AssignedMember("m-2", None, "client-2", "/10.0.0.2"),
+        _member(version, "m-1", "static-1", "client-1", "/10.0.0.1", _FLAT),
+        _member(version, "m-2", None, "client-2", "/10.0.0.2", []),
     )
-    return value, GroupMetadata(version, "consumer", 9, "range", "m-1", said)
+    return value, _group(version, 9, "range", "m-1", *said)
 
 
 @pytest.mark.parametrize("version", _VERSIONS)
@@ -50,9 +53,9 @@ def test_a_complete_group_is_read_and_a_group_cut_at_any_byte_is_not(version: in
 
 def test_an_assignment_cut_at_any_byte_is_unreadable_unless_it_is_empty() -> None:
     whole = assignment(_ASSIGNED, user_data=b"any")
-    assert parse_value(group_value(3, [encoded.Member(assigned=whole)])).members[0].assigned == _FLAT
-    assert parse_value(group_value(3, [encoded.Member(assigned=whole + b"more")])).members[0].assigned == _FLAT
-    assert parse_value(group_value(3, [encoded.Member(assigned=None)])).members[0].assigned == ()
+    assert parse_value(group_value(3, [encoded.Member(assigned=whole)]))["members"][0]["assigned"] == _FLAT
+    assert parse_value(group_value(3, [encoded.Member(assigned=whole + b"more")]))["members"][0]["assigned"] == _FLAT
+    assert parse_value(group_value(3, [encoded.Member(assigned=None)]))["members"][0]["assigned"] == []
     for at in range(1, len(whole)):
         with pytest.raises(UnreadableMetadata, match=r"^truncated_assignment$"):
             parse_value(group_value(3, [encoded.Member(assigned=whole[:at])]))
@@ -60,18 +63,18 @@ def test_an_assignment_cut_at_any_byte_is_unreadable_unless_it_is_empty() -> Non
 
 def test_other_protocols_have_members_without_partitions() -> None:
     value = group_value(3, [encoded.Member(assigned=b"\xff\xffany")], protocol_type="connect")
-    assert [member.assigned for member in parse_value(value).members] == [()]
+    assert [member["assigned"] for member in parse_value(value)["members"]] == [[]]
 
 
 @pytest.mark.parametrize("version", _VERSIONS)
 def test_an_empty_group_has_no_protocol_no_leader_and_no_members(version: int) -> None:
     value = group_value(version, protocol=None, leader=None, generation=4)
-    assert parse_value(value) == GroupMetadata(version, "consumer", 4, None, None, ())
+    assert parse_value(value) == _group(version, 4, None, None)
 
 
 def test_text_that_is_not_utf_8_is_replaced() -> None:
     value = group_value(0, [encoded.Member(assigned=assignment({b"menu\xc3": [1]}))])  # type: ignore[dict-item]
-    assert parse_value(value).members[0].assigned == (("menu�", 1),)
+    assert parse_value(value)["members"][0]["assigned"] == [("menu�", 1)]
 
 
 @pytest.mark.parametrize(
@@ -151,11 +154,12 @@ def test_any_group_is_equal_after_a_round_trip(  # noqa: PLR0917
     ]
     more = {"protocol": protocol, "leader": leader, "generation": generation, "tagged": tagged}
     read = parse_value(group_value(version, written, protocol_type=protocol_type, **more))  # type: ignore[arg-type]
-    assert read[:5] == (version, protocol_type, generation, protocol, leader)
-    for one, (member_id, client_id, host, instance_id, told) in zip(read.members, members, strict=True):
-        flat = tuple((topic, number) for topic, numbers in told.items() for number in numbers)
-        static = instance_id if version >= 3 else None
-        assert one == (member_id, static, client_id, host, flat if protocol_type == "consumer" else ())
+    found = read.pop("members")
+    assert (*read.values(),) == (version, protocol_type, generation, protocol, leader)
+    for one, (member_id, client_id, host, instance_id, told) in zip(found, members, strict=True):
+        flat = [(topic, number) for topic, numbers in told.items() for number in numbers]
+        assigned = flat if protocol_type == "consumer" else []
+        assert one == _member(version, member_id, instance_id, client_id, host, assigned)
 
 
 @given(st.binary(max_size=200), st.sampled_from(_VERSIONS))
@@ -191,14 +195,14 @@ def _value(case: dict[str, Any]) -> bytes:
     return pack(">h", 1) + raw if function.startswith("decodeAndSendGroupMetadata") else raw
 
 
-def _parse(case: dict[str, Any]) -> GroupMetadata:
+def _parse(case: dict[str, Any]) -> dict[str, Any]:
     if "key_hex" in case:
         parse_key(pack(">h", 2) + bytes.fromhex(case["key_hex"]))
     return parse_value(_value(case))
 
 
-def _said(group: GroupMetadata) -> dict[str, Any]:
-    told = {**group._asdict(), **(group.members[0]._asdict() if group.members else {})}
+def _said(group: dict[str, Any]) -> dict[str, Any]:
+    told = {**group, **(group["members"][0] if group["members"] else {})}
     assigned: dict[str, list[int]] = {}
     for topic, partition in told.get("assigned", ()):
         assigned.setdefault(topic, []).append(partition)

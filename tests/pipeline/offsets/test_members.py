@@ -3,8 +3,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.testing import assertSchemaEqual
 
-from karrot.pipeline.offsets.commits import bad_records
-from karrot.pipeline.offsets.members import decode_members, members
+from karrot.pipeline.offsets.commits import bad_records, decode_offsets
+from karrot.pipeline.offsets.members import members, members_of
 from karrot.pipeline.schemas import MEMBERS, columns_of, with_day
 from support.kafka.offset_records import Member, assignment, commit_key, commit_value, group_key, group_value, other_key
 from support.pipeline.kafka_source_rows import LOG_TS_MS, Record, records_frame
@@ -29,7 +29,7 @@ def test_each_member_and_partition_has_a_row_and_unreadable_records_are_quaranti
         (other_key(3, "orders-svc"), b"any"),
         (None, None),
     ]
-    decoded = decode_members(records_frame(spark, told), "prod").cache()
+    decoded = members_of(decode_offsets(records_frame(spark, told), "prod"), "prod").cache()
     table, bad = members(decoded), bad_records(decoded)
     assertSchemaEqual(table.schema, with_day(MEMBERS), ignoreNullable=True)
 

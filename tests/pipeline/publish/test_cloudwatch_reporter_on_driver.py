@@ -10,6 +10,7 @@ import pytest
 from karrot.burrow.payload import to_wire
 from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.group_state import summarize
 from karrot.pipeline.publish import NoteStore, Published, Publisher, SendInterrupted
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.settings.options import CloudWatch as Options
@@ -45,7 +46,7 @@ class Rig:
         """Return the line of a verdict that was observed and received that long ago."""
         at_ms = self.clock.wall - age_ms
         event = make_event(**{"observed_at_ms": at_ms, "total_lag": lag, **overrides})
-        return encode(StoredEvent(log_id, seq, at_ms, at_ms, to_wire(event), event)).decode()
+        return encode(StoredEvent(log_id, seq, at_ms, summarize(event, at_ms), to_wire(event), event)).decode()
 
     def lags(self, consumer: str = "orders-svc") -> list[float]:
         points = self.fake.points("Karrot", "Lag", {"Cluster": "prod-eu", "ConsumerGroup": consumer})

@@ -50,7 +50,7 @@ RUNS = [
 
 
 def test_runs_without_an_ok_between_are_one_incident_and_a_quick_return_is_a_flap() -> None:
-    first, second = compare(SETS, RUNS, STOOD, flap_s=1_800).outcomes
+    first, second = compare(SETS, RUNS, STOOD, flap_s=1_800)
     assert list(first.incidents) == [
         incident(CLICKS, 5, 6, "WARN"),
         incident(CLICKS, 30, 31, "WARN", flap=True),
@@ -63,7 +63,7 @@ def test_runs_without_an_ok_between_are_one_incident_and_a_quick_return_is_a_fla
 
 
 def test_rule_sets_are_compared_with_stalled_partitions_and_with_the_first_set() -> None:
-    first, second = compare(SETS, RUNS, STOOD, flap_s=1_800).outcomes
+    first, second = compare(SETS, RUNS, STOOD, flap_s=1_800)
     assert list(first.found) == [Detection(STOOD[0], 120), Detection(STOOD[1], 120)]
     assert list(second.found) == [Detection(STOOD[0], 420), Detection(STOOD[1], None)]
     assert (second.median_delay, second.missed) == (420, [STOOD[1]])
@@ -73,7 +73,7 @@ def test_rule_sets_are_compared_with_stalled_partitions_and_with_the_first_set()
 
 
 def test_an_earlier_incident_finds_a_stalled_partition_at_once() -> None:
-    (only,) = compare(SETS[:1], [[run(ORDERS, 50, 70)]], STOOD[:1], flap_s=60).outcomes
+    (only,) = compare(SETS[:1], [[run(ORDERS, 50, 70)]], STOOD[:1], flap_s=60)
     assert list(only.found) == [Detection(STOOD[0], 0)]
 
 

@@ -33,7 +33,7 @@ def rows_of(topic: int, rng: Random) -> list[dict[str, Any]]:
 def replayed(table: pa.Table, size: int) -> Counter[tuple[object, ...]]:
     asked = ReplayOptions([RuleSet("burrow"), RuleSet("calm", 4, min_distance=60)], SPAN, 10**6, 2 * MINUTE_MS, DEATHS)
     found: Counter[tuple[object, ...]] = Counter()
-    for batch in partition_statuses._replaying(asked)(table.to_batches(max_chunksize=size)):
+    for batch in partition_statuses._replay(asked, iter(table.to_batches(max_chunksize=size))):
         for *step, known, warn, err in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             found.update({(*step, "known"): known, (*step, "warn"): warn, (*step, "err"): err})
     return Counter({step: number for step, number in found.items() if number})

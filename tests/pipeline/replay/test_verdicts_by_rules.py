@@ -118,7 +118,7 @@ def as_dict(window: Windows) -> dict[str, int]:
 
 @pytest.mark.parametrize("case", named(CASES["rule_cases"]))
 def test_a_window_gets_burrows_verdict(case: dict[str, Any]) -> None:
-    samples = [OffsetSample(row["offset"], row["timestamp"], row["lag"]) for row in case["offsets"]]
+    samples = [OffsetSample(row["offset"], row["timestamp"], lag=row["lag"]) for row in case["offsets"]]
     facts = {name: np.array([value]) for name, value in facts_of(samples).items()}
     rules = RuleSet("r", len(samples), case["allowedLag"], minimum_complete=case["minimumComplete"])
     end, least = (np.array([of]) for of in (samples[-1].offset + case["currentLag"], min(case["brokerOffsets"])))
@@ -131,7 +131,7 @@ def test_a_window_has_the_same_commits_as_burrows(case: dict[str, Any]) -> None:
     rows = [(0, at, row["order"], row["offset"], row["timestamp"]) for at, row in enumerate(case["commits"])]
     commits = CommitArrays(*np.array([(*row, case["brokerOffset"]) for row in rows]).T)
     at, min_distance = np.array([len(rows) - 1]), case["min_distance_seconds"]
-    expected = [OffsetSample(row["offset"], row["timestamp"], row["lag"]) for row in case["expected_window"]]
+    expected = [OffsetSample(row["offset"], row["timestamp"], lag=row["lag"]) for row in case["expected_window"]]
     found = windows(commits, at, intervals=case["intervals"], min_distance=min_distance)
     assert as_dict(found) == facts_of(expected)
 

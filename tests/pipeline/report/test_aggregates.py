@@ -16,6 +16,7 @@ from karrot.pipeline.report.finding_types import (
     DayPeak,
     DayTotal,
     Findings,
+    Flapping,
     GroupLag,
     Hours,
     IncidentTotals,
@@ -250,13 +251,13 @@ def test_incidents_too_short_to_be_shown_are_counted(spark: "SparkSession", monk
     flaps = [_incident(f"flap {n}", hour_at(0, n), hour_at(0, n + 0.1), "silence") for n in range(10)]
     told = [*flaps, _incident("long", hour_at(0), hour_at(1)), _incident("open", hour_at(1, 23), None, None)]
     told += [flap | {"consumer": "nine"} for flap in flaps[:9]]
-    incidents = aggregates.incidents_within(spark.range(1).select(rows(told, TABLES["incidents"])), WEEK)
-    now_s = hour_at(1, 23.01)
-    assert [row.incident_id for row in aggregates.longest(incidents, now_s).collect()] == ["long", "flap 0"]
-    assert aggregates.incident_totals(incidents).collect() == [(21, 1, 19)]
-    assert aggregates.flapping(incidents).collect() == [("prod", "orders", 11, 360.0)]
-    is_open = incidents.where("ended_s IS NULL")
-    assert [row.incident_id for row in aggregates.longest(is_open, now_s).collect()] == ["open"]
+    ask = aggregates.Queries({"incidents": spark.range(1).select(rows(told, TABLES["incidents"]))}, WEEK)
+    ask.frames["incidents"] = ask.frame(aggregates._INCIDENTS)
+    ask.numbers["now_s"] = hour_at(1, 23.01)
+    assert [each.incident_id for each in ask.longest(only_open=False)] == ["long", "flap 0"]
+    assert ask.rows(IncidentTotals, aggregates._INCIDENT_TOTALS) == [IncidentTotals(21, 1, 19)]
+    assert ask.rows(Flapping, aggregates._FLAPPING) == [Flapping("prod", "orders", 11, 360.0)]
+    assert [each.incident_id for each in ask.longest(only_open=True)] == ["open"]
 
 
 def test_hours_are_listed_for_groups_that_were_not_ok(found: Findings) -> None:

@@ -3,16 +3,16 @@
 from typing import Any, cast
 
 from karrot.burrow.payload import to_wire
-from karrot.eventlog.base import Appended, Events, Groups, StoredEvent, groups
+from karrot.eventlog.base import Appended, EventLog, StoredEvent, groups
 from support.burrow.lag_events import make_event
 
 
-def append_event(log: Events, *, age_ms: int = 0, **overrides: Any) -> Appended:
+def append_event(log: EventLog, *, age_ms: int = 0, **overrides: Any) -> Appended:
     event = make_event(**overrides)
     return log.append(event, to_wire(event), age_ms=age_ms)
 
 
-def append_many(log: Events, number: int) -> None:
+def append_many(log: EventLog, number: int) -> None:
     """Append events of a hundred groups, as many at once as one commit takes."""
     for start in range(0, number, 200):
         events = [make_event(consumer=f"group-{n % 100}", total_lag=n) for n in range(start, min(start + 200, number))]
@@ -20,7 +20,7 @@ def append_many(log: Events, number: int) -> None:
             pending.wait()
 
 
-def stored_events(log: Events, after: int = 0) -> list[StoredEvent]:
+def stored_events(log: EventLog, after: int = 0) -> list[StoredEvent]:
     """Return all events after the sequence number; a read returns a limited number."""
     found: list[StoredEvent] = []
     while page := log.read(found[-1].seq if found else after):
@@ -29,5 +29,5 @@ def stored_events(log: Events, after: int = 0) -> list[StoredEvent]:
     return found
 
 
-def group_names(log: Groups) -> list[str]:
+def group_names(log: EventLog) -> list[str]:
     return [state.key.consumer for state in groups(log)]

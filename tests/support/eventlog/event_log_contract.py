@@ -9,17 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.burrow.payload import to_wire
-from karrot.event import TEST_CLUSTERS, GroupKey, Kind, LagEvent, Source
+from karrot.event import TEST_CLUSTERS, AgeKind, GroupKey, Kind, LagEvent, Source
 from karrot.eventlog.base import (
     Appended,
-    Changed,
     Counter,
     Cursor,
     EventLog,
     Reject,
     ReporterState,
-    StoredBody,
     StoredEvent,
+    StoredSummary,
 )
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.eventlog.appended_events import append_event, group_names, stored_events
@@ -73,9 +72,9 @@ class EventLogContract:
         body = to_wire(event)
         assert log.append(event, body) == Appended(1, tracked=True)
         (stored,) = stored_events(log)
-        expected = StoredEvent(log.log_id, 1, clock.wall, log.log_time_ms(), body, event, stored.age)
-        assert stored == expected
-        assert stored.age is not None
+        assert stored == StoredEvent(log.log_id, 1, log.log_time_ms(), stored.summary, body, event)
+        assert stored.summary == log.latest()[0].summary
+        assert (stored.received_at_ms, stored.summary.signals.lag_seconds_kind) == (clock.wall, AgeKind.EXACT)
         assert stored_events(log)[0].event_id == f"{log.log_id}-1"
         assert log.event(1) == stored_events(log)[0]
 
@@ -90,24 +89,24 @@ class EventLogContract:
         for lag in (1, 2, 3):
             append_event(log, total_lag=lag)
             append_event(log, total_lag=lag * 100, consumer="other")
-        found = log.recent(GroupKey("prod-eu", "orders-svc"), limit=2)
-        assert [event.event.total_lag for event in found] == [3, 2]
-        assert list(log.recent(GroupKey("prod-eu", "nobody"))) == []
+        found = log.recent([GroupKey("prod-eu", "orders-svc")], limit=2)[0]
+        assert [each.summary.total_lag for each in found] == [3, 2]
+        assert list(log.recent([GroupKey("prod-eu", "nobody")])[0]) == []
 
-    def test_bodies_are_the_recent_events_before_decoding(self, log: EventLog) -> None:
-        key = GroupKey("prod-eu", "orders-svc")
+    def test_the_recent_summaries_of_several_groups_are_those_of_their_events(self, log: EventLog) -> None:
         for lag in (1, 2, 3):
-            append_event(log, total_lag=lag)
+            append_event(log, total_lag=lag, incident_id=f"id-{lag}")
             append_event(log, total_lag=lag * 100, consumer="other")
-        expected = [
-            StoredBody(one.seq, one.received_at_ms, one.event.observed_at_ms, one.event.source, one.body, one.age)
-            for one in log.recent(key)
+        key, nobody, other = (GroupKey("prod-eu", name) for name in ("orders-svc", "nobody", "other"))
+        told = [StoredSummary(one.log_id, one.seq, one.log_time_ms, one.summary) for one in stored_events(log)][::-1]
+        assert log.recent([nobody, key, other], limit=2) == [[], told[1:4:2], told[0:3:2]]
+        assert log.recent([key]) == [told[1::2]]
+        assert [(one.summary.incident_id, one.summary.bad_partitions) for one in told[1::2]] == [
+            ("id-3", 1),
+            ("id-2", 1),
+            ("id-1", 1),
         ]
-        nobody, other = GroupKey("prod-eu", "nobody"), GroupKey("prod-eu", "other")
-        assert log.bodies([key]) == [expected]
-        assert log.bodies([nobody, key, other], limit=2)[:2] == [[], expected[:2]]
-        assert [each.seq for each in log.bodies([other])[0]] == [each.seq for each in log.recent(other)]
-        assert log.bodies([]) == []
+        assert log.recent([]) == []
 
     def test_latest_holds_the_newest_event_of_each_group(self, log: EventLog) -> None:
         append_event(log, total_lag=5)
@@ -148,12 +147,12 @@ class EventLogContract:
     def test_changed_holds_the_groups_with_newer_events_in_their_order(self, log: EventLog) -> None:
         for consumer in ("a", "b", "c", "a"):
             append_event(log, consumer=consumer)
-        assert [(one.seq, one.key.consumer) for one in log.changed(0)] == [(2, "b"), (3, "c"), (4, "a")]
-        assert [one.state for one in log.changed(2)] == [log.group(GroupKey("prod-eu", name)) for name in "ca"]
-        assert [one.seq for one in log.changed(0, limit=1)] == [2]
+        assert [(one.last_seq, one.key.consumer) for one in log.changed(0)] == [(2, "b"), (3, "c"), (4, "a")]
+        assert list(log.changed(2)) == [log.group(GroupKey("prod-eu", name)) for name in "ca"]
+        assert [one.last_seq for one in log.changed(0, limit=1)] == [2]
         assert list(log.changed(4)) == []
         append_event(log, consumer="b", status_text="NOTFOUND", incident_id=None)
-        assert list(log.changed(4)) == [Changed(5, GroupKey("prod-eu", "b"), None)]
+        assert [(one.last_seq, one.key.consumer, one.gone) for one in log.changed(4)] == [(5, "b", True)]
 
     def test_a_summary_has_the_values_of_the_event(self, log: EventLog, clock: ManualClock) -> None:
         event = make_event()
@@ -178,7 +177,7 @@ class EventLogContract:
         state = log.group(GroupKey("prod-eu", "orders-svc"))
         assert state is not None
         assert (state.seq, state.summary.total_lag) == (1, 1)
-        recent = log.recent(state.key)
+        recent = log.recent([state.key])[0]
         assert [event.seq for event in recent] == [2, 1]
 
     def test_the_newest_event_wins_by_arrival_for_any_wall_clock(self, log: EventLog, clock: ManualClock) -> None:

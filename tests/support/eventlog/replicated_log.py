@@ -9,8 +9,8 @@ from karrot.eventlog.base import (
     DatabaseStatus,
     LogUnavailableError,
     Reject,
-    StoredBody,
     StoredEvent,
+    StoredSummary,
 )
 from karrot.eventlog.sqlite.store import MemoryEventLog
 
@@ -54,13 +54,9 @@ class ReplicatedLog(MemoryEventLog):
         self._refuse_if_away()
         return super().read(after, limit)
 
-    def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
+    def recent(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredSummary]]:
         self._refuse_if_away()
-        return super().recent(key, limit)
-
-    def bodies(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredBody]]:
-        self._refuse_if_away()
-        return super().bodies(keys, limit)
+        return super().recent(keys, limit)
 
     def event(self, seq: int) -> StoredEvent | None:
         self._refuse_if_away()

@@ -9,6 +9,7 @@ from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent
 from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.group_state import summarize
 from support.burrow.lag_events import make_event
 
 LOG_ID = "9f3c1b7a5d2e4f60"
@@ -20,7 +21,7 @@ def segment_line(seq: int, event: LagEvent | None = None, *, received_at_ms: int
     """Return the line of an event that was received ``seq`` seconds into the hour."""
     told = make_event(**fields) if event is None else event
     received = HOUR_MS + 1000 * seq if received_at_ms is None else received_at_ms
-    return encode(StoredEvent(LOG_ID, seq, received, received, to_wire(told), told))
+    return encode(StoredEvent(LOG_ID, seq, received, summarize(told, received), to_wire(told), told))
 
 
 def write_segment(archive: Path, first: int, lines: Sequence[bytes], *, promised: int | None = None) -> Path:

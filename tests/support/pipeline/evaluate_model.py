@@ -9,11 +9,7 @@ from karrot.burrow.notifier import NotifiedGroup, notify
 from karrot.burrow.rules import evaluate_group
 from karrot.event import LagEvent, Source, Status
 from karrot.pipeline.evaluate.bucket_state import EvaluateRules
-from karrot.pipeline.evaluate.bucket_verdicts import Notification
 from support.burrow.burrow_storage import Storage
-
-ONE_ID = uuid.UUID(int=7)
-"""The id of all incidents of the model."""
 
 
 class Commit(NamedTuple):
@@ -131,7 +127,7 @@ class EvaluateModel:
         self.notified = dict[str, NotifiedGroup]()
         self.owners = dict[str, dict[tuple[str, int], tuple[str, str]]]()
 
-    def take(self, batch: Batch) -> list[Notification]:
+    def take(self, batch: Batch) -> list[LagEvent]:
         topics = {topic for topic, _ in batch.ends}
         for topic in {*self.storage.topics()} - topics:
             self._delete_topic(topic)
@@ -158,7 +154,7 @@ class EvaluateModel:
                 )
         return [told for group in sorted(self.storage.groups()) if (told := self._judge(group, batch.now))]
 
-    def _judge(self, group: str, now: int) -> Notification | None:
+    def _judge(self, group: str, now: int) -> LagEvent | None:
         self._own(group)
         partitions = self.storage.fetch(group, now)
         if partitions is None:
@@ -177,8 +173,8 @@ class EvaluateModel:
             minimum_complete=rules.minimum_complete,
         )
         known = self.notified.setdefault(group, NotifiedGroup())
-        told = notify(known, Status[event.status_text], now * 1000, self.asked.notifier, lambda: ONE_ID)
-        return None if told is None else Notification(_named(event, told.incident), told.is_close)
+        told = notify(known, Status[event.status_text], now * 1000, self.asked.notifier, uuid.uuid4)
+        return None if told is None else _named(event, told.incident)
 
     def _own(self, group: str) -> None:
         """Set the owners of the partitions that the group's list has."""
@@ -198,20 +194,24 @@ def _named(event: LagEvent, incident: Any) -> LagEvent:
     return event if incident is None else event._replace(incident_id=incident.id)
 
 
-def comparable(told: Notification) -> Any:
-    """All that a notification says. Burrow lists partitions in any order.
+def comparable(event: LagEvent) -> Any:
+    """All that a notification says, but for the id of its incident. Burrow lists partitions in any order.
 
     In Burrow, a partition without a commit is complete to a tenth if it ever had an owner, and not at all otherwise.
     """
-    event = told.event
-    partitions = sorted(
+    partitions = [
         each._replace(
             start=_seen(each.start), end=_seen(each.end), complete=None if each.start is None else each.complete
         )
-        for each in event.partitions
-    )
+        for each in sorted(event.partitions, key=lambda each: (each.topic, each.partition))
+    ]
     largest = event.max_lag and event.max_lag.current_lag
-    return event._replace(partitions=tuple(partitions), max_lag=None, incident_start=None), largest or 0, told.is_close
+    return event._replace(
+        partitions=tuple(partitions),
+        max_lag=None,
+        incident_start=None,
+        incident_id=event.incident_id and "",
+    ), largest or 0
 
 
 def _seen(sample: Any) -> Any:

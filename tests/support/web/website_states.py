@@ -10,9 +10,10 @@ from karrot.burrow.payload import to_wire
 from karrot.demo.simulated_burrow import CLUSTERS, SimulatedBurrow
 from karrot.event import LagEvent, Source
 from karrot.eventlog.base import Cursor, Reject, ReporterState
-from karrot.render.cloudwatch_metric_names import CloudWatchNames, cloudwatch_queries
+from karrot.render.cloudwatch_metric_names import cloudwatch_queries
 from karrot.reporters.base import REPORT_NOTE, Fact, RefusedDatum, Report, Sent
 from karrot.reporters.prometheus.group_metrics import promql_queries
+from karrot.settings.options import CloudWatch, GroupMetricName
 from support.burrow.lag_events import make_event
 from support.eventlog.replicated_log import ReplicatedLog
 from support.manual_clock import ManualClock
@@ -43,7 +44,7 @@ def serve_website(website: Website) -> Iterator[str]:
 
 
 def _site(**overrides: object) -> Website:
-    names = CloudWatchNames("Karrot", ("Lag", "LagSeconds"), ("dimensions",))
+    names = CloudWatch(metrics=(GroupMetricName.LAG, GroupMetricName.LAG_SECONDS))
     website = make_website(
         reporters=("prometheus", "cloudwatch"),
         queries=lambda cluster, consumer: [

@@ -211,7 +211,7 @@ def test_a_sample_of_watch_is_no_commit_and_the_last_commit_is_the_last_move_tha
 
 
 def test_a_time_outside_the_calendar_is_given_only_as_a_number() -> None:
-    misread = OffsetSample(1, 7_850_000_000_000_000_000, None)
+    misread = OffsetSample(1, 7_850_000_000_000_000_000, lag=None)
     website = take(make_website(), make_event(max_lag=make_partition(end=misread)))
     answer = get(website, "/api/v1/group", cluster="prod-eu", consumer="orders-svc")
     end = answer["max_lag_partition"]["end"]

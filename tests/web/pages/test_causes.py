@@ -56,7 +56,7 @@ def test_a_stalled_partition_whose_commits_were_read_from_kafka_has_commits() ->
 
 
 def test_an_offset_past_the_log_end_is_explained_with_both_offsets() -> None:
-    found = told(status_text="BEYOND_END", end=OffsetSample(10_000, 0, 0), current_lag=None, log_end=1_331)
+    found = told(status_text="BEYOND_END", end=OffsetSample(10_000, 0, lag=0), current_lag=None, log_end=1_331)
     assert (found.brief, found.runbook) == ("1 of 12 past the log end", "KarrotOffsetBeyondEnd")
     assert found.sentence == (
         "The group's offset 10,000 is past the end 1,331: somebody or a tool set the offset, or the topic was restored "

@@ -7,7 +7,7 @@ from threading import Event
 import pytest
 
 from karrot.event import GroupKey
-from karrot.eventlog.base import StoredBody
+from karrot.eventlog.base import StoredSummary
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.web.pages.page_cache import PageCache
 from support.burrow.lag_events import make_event
@@ -117,10 +117,10 @@ class HeldLog(MemoryEventLog):
         super().__init__(ManualClock())
         self.reading, self.go_on = Event(), Event()
 
-    def bodies(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredBody]]:
+    def recent(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredSummary]]:
         self.reading.set()
         self.go_on.wait(60)
-        return super().bodies(keys, limit)
+        return super().recent(keys, limit)
 
 
 def test_while_a_page_is_made_scrapes_events_and_other_pages_are_answered() -> None:

@@ -9,13 +9,13 @@ import pytest
 from karrot.eventlog.base import ReporterState
 from karrot.known_problems import DOCS_URL
 from karrot.render import runbooks_dir, templates_dir
-from karrot.render.prometheus_rules import RuleValues, alert_rules
+from karrot.render.prometheus_rules import alert_rules
 from karrot.web import Credentials
 from support.burrow.lag_events import make_event, make_partition
 from support.prometheus.promtool import parse_rules
 from support.web.website import Website, make_website
 
-ALERTS = {rule["alert"]: rule["labels"]["severity"] for rule in parse_rules(alert_rules(RuleValues()))}
+ALERTS = {rule["alert"]: rule["labels"]["severity"] for rule in parse_rules(alert_rules())}
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 HTML = {"Accept": "text/html"}
 
@@ -106,7 +106,7 @@ def test_the_links_of_a_runbook_have_the_url_prefix() -> None:
 def test_the_rules_link_to_runbooks_that_karrot_serves() -> None:
     website = make_website()
     for address in ("https://karrot.example/runbooks", "https://karrot.example/runbooks/"):
-        rules = list(parse_rules(alert_rules(RuleValues(runbook_url=address))))
+        rules = list(parse_rules(alert_rules(runbook_url=address)))
         for rule in rules:
             path = rule["annotations"]["runbook_url"].removeprefix("https://karrot.example")
             assert rule["alert"] in read(website, path)

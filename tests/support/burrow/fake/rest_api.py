@@ -19,7 +19,6 @@ from msgspec import Raw, json
 
 from karrot.burrow.payload import result_to_wire
 from karrot.burrow.rules import TrackedPartition, current_lag
-from karrot.burrow.wire import CommitJson
 from karrot.clock import Clock
 from karrot.event import LagEvent, Source, Status
 from support.burrow.burrow_storage import Storage
@@ -204,9 +203,7 @@ def _verdict_said(verdict: LagEvent) -> _Said:
 def _stored(tracked: TrackedPartition) -> dict[str, Any]:
     """One partition in the answer of ``/consumer/G``. No other answer writes the key as ``current-lag``."""
     return {
-        "offsets": [
-            slot and CommitJson(slot.offset, slot.timestamp_ms, slot.observed_at_ms, slot.lag) for slot in tracked.slots
-        ],
+        "offsets": tracked.slots,
         "owner": tracked.owner,
         "client_id": tracked.client_id,
         "current-lag": current_lag(tracked.slots, tracked.broker_offsets),
