@@ -118,7 +118,14 @@ class History:
     """
 
     def __init__(self, tables: Place, *, threads: int = 2, memory: str = "512MB", most_copied: int = 4 * _GIB) -> None:
-        self._tables = _stored(tables, most_copied)
+        self._tables: StoredTables
+        if isinstance(tables, Bucket):
+            from karrot.history.tables_in_s3 import TablesInS3  # noqa: PLC0415 (only for tables in S3)
+            from karrot.reporters.archive.s3 import open_client  # noqa: PLC0415 (as above)
+
+            self._tables = TablesInS3(tables, partial(open_client, os.environ), most_bytes=most_copied)
+        else:
+            self._tables = TablesInFolder(tables)
         self._duck = Duck(self._tables, threads=threads, memory=memory)
 
     limited = staticmethod(time_limit)
@@ -352,15 +359,6 @@ class History:
         # An incident is on the day on which it started, even if it lasts longer.
         days = DayRange(date.min, span.days.last) if table == "incidents" else span.days
         return self._duck.rows(table, days.has, query, bounds(span) | asked, names)
-
-
-def _stored(tables: Place, most_copied: int) -> StoredTables:
-    if not isinstance(tables, Bucket):
-        return TablesInFolder(tables)
-    from karrot.history.tables_in_s3 import TablesInS3  # noqa: PLC0415 (only for tables in S3)
-    from karrot.reporters.archive.s3 import open_client  # noqa: PLC0415 (as above)
-
-    return TablesInS3(tables, partial(open_client, os.environ), most_bytes=most_copied)
 
 
 def _names(whom: Whom, **parts: str | int) -> Names:

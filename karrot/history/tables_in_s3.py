@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _AT_ONCE: Final = 8
-_CHUNK: Final = 1 << 20
 _MIB: Final = 1 << 20
 _PREFIX: Final = "karrot-tables-"
 _LOCK: Final = ".lock"
@@ -173,7 +172,7 @@ class TablesInS3:
                     Bucket=self._bucket.name, Key=self._bucket.key(file.name), IfMatch=str(file.version)
                 )
                 with closing(found["Body"]) as body, aside.open("wb") as written:
-                    for chunk in iter(partial(body.read, _CHUNK), b""):
+                    for chunk in iter(partial(body.read, _MIB), b""):
                         try:
                             written.write(chunk)
                         except OSError as error:
@@ -214,7 +213,11 @@ class _Copies:
     """The copies of one process, in a folder of limited size. The next process removes one that was left."""
 
     def __init__(self, most_bytes: int) -> None:
-        _remove_left_folders()
+        for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+            with suppress(OSError), (left / _LOCK).open("r+") as held:
+                if time() - left.stat().st_mtime > _STARTS_S:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(left, ignore_errors=True)
         self._folder = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)  # also removed at exit
         self.root = Path(self._folder.name)
         self._held = (self.root / _LOCK).open("w")
@@ -265,11 +268,3 @@ class _Copies:
                 del self._uses[path]
                 Path(path).unlink(missing_ok=True)
             return rest <= 0
-
-
-def _remove_left_folders() -> None:
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError), (folder / _LOCK).open("r+") as held:
-            if time() - folder.stat().st_mtime > _STARTS_S:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)

@@ -61,7 +61,7 @@ def create_app(context: WebContext) -> Flask:
         app.register_blueprint(module.routes)
     app.after_request(add_headers)
     if context.external_url:
-        app.wsgi_app = with_prefix(context.external_url, app.wsgi_app)  # type: ignore[method-assign]
+        app.wsgi_app = with_prefix(context.external_url, app.wsgi_app)  # type: ignore[assignment, method-assign]
     return app
 
 

@@ -23,6 +23,9 @@ from karrot.web.problems import Problem, ProblemBody
 STATUSES = ("ERR", "WARN", "OK", "ABANDONED")
 """The statuses of a group, worst first."""
 
+_GROUPS_LIMIT, _EVENTS_LIMIT, _REJECTS_LIMIT = 100, 50, 50
+"""If the request has no ``limit``, an answer has this number of groups, recent events or refused bodies."""
+
 _MOST_LIMIT = 1000
 _ANSWERS = (GroupPage, GroupDetail, Reporters, EventLogStatus, Rejects, Readiness, Heartbeat, ProblemBody)
 
@@ -53,7 +56,7 @@ class GroupFilter(NamedTuple):
 @routes.get("/api/v1/groups")
 def list_groups() -> Response:
     """A page of groups, in the order of their keys. ``next`` is the key of its last group, if there are more."""
-    live, after, limit = web_context().log.live(), _asked_after(), _asked_limit(100)
+    live, after, limit = web_context().log.live(), _asked_after(), _asked_limit(_GROUPS_LIMIT)
     start = 0 if after is None else bisect_right(live, after, key=lambda state: state.key)
     found = list(islice(asked_filter().among(islice(live, start, None)), limit + 1))
     page, has_more = found[:limit], len(found) > limit
@@ -69,7 +72,7 @@ def show_group() -> Response:
     state = log.group(key)
     if state is None:
         raise no_live_group(log, key)
-    limit = _asked_limit(50)
+    limit = _asked_limit(_EVENTS_LIMIT)
     listed = if_readable(lambda: log.listed(state), None)
     return _json(group_detail(state, listed, if_readable(lambda: log.recent([key], limit)[0], None)))
 
@@ -90,7 +93,7 @@ def show_event_log() -> Response:
 @routes.get("/api/v1/rejects")
 def list_rejects() -> Response:
     """The newest refused bodies."""
-    return _json(Rejects([reject_shape(reject) for reject in web_context().log.rejects(_asked_limit(50))]))
+    return _json(Rejects([reject_shape(reject) for reject in web_context().log.rejects(_asked_limit(_REJECTS_LIMIT))]))
 
 
 @routes.get("/openapi.json")

@@ -1,4 +1,4 @@
-"""Reads a group's newest lags, and computes their trend and the shapes of charts: sparklines, curves, bands of status.
+"""Computes the trend of a group's newest lags, and the shapes of charts: sparklines, curves, bands of status.
 
 The templates draw these shapes as SVG. A curve has coordinates in a box of 1000 by 100. The SVG stretches the box to
 its width and height. Ticks are percentages of that width or height.
@@ -10,8 +10,8 @@ from itertools import pairwise
 from math import ceil, floor, inf, log10
 from typing import TYPE_CHECKING, NamedTuple
 
-from karrot.event import GroupKey, Kind, Source, Status
-from karrot.eventlog.base import EventLog, EventSummary, StoredSummary
+from karrot.event import GroupKey, Kind, Status
+from karrot.eventlog.base import EventLog, EventSummary
 from karrot.text import LAST_SECOND, clock, short_count, short_duration
 
 if TYPE_CHECKING:
@@ -48,21 +48,6 @@ _STEADY = 0.15
 """A lag counts as steady if its change is less than this share of its recent peak."""
 
 _SMALL_LAG = 20
-
-
-class Mark(NamedTuple):
-    """One event of a group, without its partitions. Lags are in messages. ``lag_seconds`` is the worst partition's."""
-
-    seq: int
-    at_ms: int
-    received_at_ms: int
-    source: Source
-    kind: Kind
-    status_text: str
-    lag: int | None
-    max_lag: int | None
-    lag_seconds: float | None
-    bad_partitions: int
 
 
 class Trend(NamedTuple):
@@ -129,7 +114,7 @@ class ChartPoint(NamedTuple):
 
     at: float
     width: float
-    mark: Mark
+    event: EventSummary
 
 
 class GroupCharts(NamedTuple):
@@ -143,34 +128,14 @@ class GroupCharts(NamedTuple):
     points: list[ChartPoint]
 
 
-def marks(log: EventLog, key: GroupKey, limit: int) -> list[Mark]:
-    """The newest events of a group, oldest first."""
-    return [_mark(each) for each in log.recent([key], limit)[0]][::-1]
+def points(events: Iterable[EventSummary]) -> list[Point]:
+    """The lags of some events."""
+    return [(each.observed_at_ms / 1000, each.total_lag) for each in events]
 
 
 def trails(log: EventLog, keys: Sequence[GroupKey]) -> list[list[Point]]:
     """The newest lags of each group, oldest first."""
-
-    def point(summary: EventSummary) -> Point:
-        return summary.observed_at_ms / 1000, summary.total_lag
-
-    return [[point(each.summary) for each in reversed(events)] for events in log.recent(keys, TRAIL_LENGTH)]
-
-
-def _mark(stored: StoredSummary) -> Mark:
-    summary = stored.summary
-    return Mark(
-        stored.seq,
-        summary.observed_at_ms,
-        summary.received_at_ms,
-        summary.source,
-        summary.kind,
-        summary.told_status,
-        summary.total_lag,
-        summary.max_lag,
-        summary.signals.lag_seconds,
-        summary.bad_partitions,
-    )
+    return [points(each.summary for each in reversed(events)) for events in log.recent(keys, TRAIL_LENGTH)]
 
 
 def trend(trail: Sequence[Point]) -> Trend | None:
@@ -296,26 +261,27 @@ def bands(statuses: Iterable[Band], within: Frame) -> list[DrawnSpan]:
     return drawn
 
 
-def charts_of_events(newest: Sequence[Mark], now: float) -> GroupCharts | None:
+def charts_of_events(newest: Sequence[EventSummary], now: float) -> GroupCharts | None:
     """The charts of recent events up to ``now`` in epoch seconds. ``None`` for fewer than two events."""
-    events = sorted(newest, key=lambda mark: mark.at_ms)
+    events = sorted(newest, key=lambda event: event.observed_at_ms)
     if len(events) < _FEWEST:
         return None
-    times = [mark.at_ms / 1000 for mark in events]
+    times = [each.observed_at_ms / 1000 for each in events]
     end = max(now, times[-1])
     within = frame(times[0], end)
     lasting = list(zip(events, times, [*times[1:], end], strict=True))
     # The pointer shows an event from half-way after the previous event to half-way before the next event.
     edges = [0.0, *((within.x(left) + within.x(right)) / 2 for left, right in pairwise(times)), 100.0]
     parts = zip(events, pairwise(edges), strict=True)
+    # Each event of an incident shades the time up to the next event, whatever status the event has.
+    incidents = (Band(since, until, "incident") for event, since, until in lasting if event.kind is Kind.INCIDENT)
     return GroupCharts(
         within,
-        chart([(at, mark.lag) for mark, at, _ in lasting], within, in_time=False),
-        chart([(at, mark.lag_seconds) for mark, at, _ in lasting], within, in_time=True),
-        # Each event of an incident shades the time up to the next event, whatever status the event has.
-        bands((Band(since, until, "incident") for mark, since, until in lasting if mark.kind is Kind.INCIDENT), within),
-        bands((Band(since, until, mark.status_text) for mark, since, until in lasting), within),
-        [ChartPoint(round(left, 2), round(right - left, 2), mark) for mark, (left, right) in parts],
+        chart(points(events), within, in_time=False),
+        chart([(at, event.signals.lag_seconds) for event, at, _ in lasting], within, in_time=True),
+        bands(incidents, within),
+        bands((Band(since, until, event.told_status) for event, since, until in lasting), within),
+        [ChartPoint(round(left, 2), round(right - left, 2), event) for event, (left, right) in parts],
     )
 
 

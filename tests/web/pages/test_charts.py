@@ -5,20 +5,17 @@ from karrot.event import GroupKey
 from karrot.web.pages.charts import (
     TRAIL_LENGTH,
     Band,
-    Mark,
     Point,
     Tick,
     Trend,
     bands,
     chart,
     frame,
-    marks,
     spark,
     trails,
     trend,
 )
 from support.burrow.lag_events import make_event
-from support.burrow.recorded_bodies import recorded_body
 from support.web.website import make_website
 
 KEY = GroupKey("prod-eu", "orders-svc")
@@ -85,26 +82,6 @@ def test_any_values_can_be_drawn_inside_the_chart(points: Points, *, in_time: bo
         assert -0.01 <= y <= 100
     assert drawn.ticks
     assert max(tick.at for tick in drawn.ticks) <= 100.01
-
-
-def test_a_point_has_the_same_values_as_its_event() -> None:
-    website = make_website()
-    website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_err_stop.json"))
-    state = website.log.latest()[0]
-    (mark,) = marks(website.log, state.key, 5)
-    summary = state.summary
-    assert mark == Mark(
-        state.seq,
-        summary.observed_at_ms,
-        summary.received_at_ms,
-        summary.source,
-        summary.kind,
-        summary.status_text,
-        summary.total_lag,
-        summary.max_lag,
-        summary.signals.lag_seconds,
-        sum(summary.bad),
-    )
 
 
 def trail(*lags: int, every_ms: int = 1000) -> list[Point]:
