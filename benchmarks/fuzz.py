@@ -20,7 +20,7 @@ import msgspec
 with atheris.instrument_imports(include=["karrot.burrow"]):
     from support.burrow.parser_contract import assert_parsed_or_rejected
 
-from karrot.burrow import wire
+from karrot.burrow.payload import NotificationJson, RestReply, Verdict, WebhookJson
 from karrot.event import OffsetSample, PartitionLag
 from support.burrow.malformed_bodies import fuzzer_corpus, mutate_body
 
@@ -28,7 +28,7 @@ DATA = Path(__file__).resolve().parents[1] / "tests" / "data"
 LONGEST_BODY = 4096
 SLOW_S = 5
 MARKS = [*"{}[]:,", "null", "true", "1e308", "-0", "9223372036854775808", "18446744073709551616", "\\u0000", "\\ud83d"]
-STRUCTS = (wire.WebhookJson, wire.NotificationJson, wire.Verdict, PartitionLag, OffsetSample, wire.RestReply)
+STRUCTS = (WebhookJson, NotificationJson, Verdict, PartitionLag, OffsetSample, RestReply)
 
 
 def seeds() -> Iterator[bytes]:

@@ -18,7 +18,7 @@ from pathlib import Path
 import duckdb
 from harness.stopwatch import wall_seconds
 
-from karrot.event import TimeRange
+from karrot.history.moments import TimeRange
 from karrot.history.table_queries import History
 from karrot.history.time_series import METRICS
 

@@ -2,8 +2,6 @@
 
 from importlib.metadata import version
 
-from karrot.distribution_conflict import NAME
-
 __all__ = ["__version__"]
 
-__version__ = version(NAME)
+__version__ = version("karrot-burrow")

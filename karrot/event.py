@@ -5,8 +5,7 @@ decodes them. Offsets, lags and counts are numbers of messages. Times are epoch 
 known", never a number.
 """
 
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import datetime
 from enum import Enum, IntEnum
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Self, final
@@ -132,38 +131,6 @@ class OpenIncident(NamedTuple):
     start_ms: int
 
 
-class Incident(NamedTuple):
-    """One row of the table ``incidents``. ``ended_at`` and ``ended_by`` are ``None`` while the incident is open."""
-
-    incident_id: str | None
-    cluster: str
-    group: str
-    started_at: datetime
-    ended_at: datetime | None
-    ended_by: str | None
-    worst_status: str | None
-    peak_lag: int | None
-    events: int
-    topics: tuple[str, ...]
-
-    @property
-    def key(self) -> GroupKey:
-        return GroupKey(self.cluster, self.group)
-
-
-class OffsetCommit(NamedTuple):
-    """One record of ``__consumer_offsets`` with its time. ``offset`` is ``None`` for a tombstone."""
-
-    place: ClusterPartition
-    group: str
-    offset: int | None
-    at_ms: int
-
-    @property
-    def key(self) -> GroupKey:
-        return GroupKey(self.place.cluster, self.group)
-
-
 def readable(log_end: int, committed: int, log_start: int | None) -> int:
     """How many offsets a group can still read: from its position to the log end. Without a log start, none is deleted.
 
@@ -177,11 +144,6 @@ class LogEnd(NamedTuple):
 
     at_ms: int
     offset: int
-
-
-def lag_at(log_end: int, seen_ms: int, offset: int, committed_ms: int) -> int | None:
-    """The lag of a commit. It is unknown if the committed offset is past a log end that was read later."""
-    return max(0, log_end - offset) if log_end >= offset or seen_ms < committed_ms else None
 
 
 class AgeKind(IntEnum):
@@ -339,62 +301,6 @@ class LagEvent(NamedTuple):
         """The kind, from the content: URL and method are not reliable. NOTFOUND means that the group was deleted."""
         kinds = _KIND_BY_STATUS if self.incident_id is None else _KIND_WITHIN_INCIDENT
         return kinds.get(self.status_text, Kind.UNKNOWN)
-
-
-@dataclass(frozen=True, slots=True)
-class TimeRange:
-    """The time from ``start`` up to, but not including, ``end``. Raises `ValueError` if ``end`` is not later."""
-
-    start: datetime
-    end: datetime
-
-    def __post_init__(self) -> None:
-        if self.start >= self.end:
-            times = f"{self.start:%Y-%m-%d %H:%M:%S} to {self.end:%Y-%m-%d %H:%M:%S}"
-            raise ValueError(f"the time range {times} is empty: its end must be after its start")
-
-    @property
-    def days(self) -> "DayRange":
-        """The UTC days that overlap with the range."""
-        last = self.end.astimezone(UTC) - timedelta(microseconds=1)
-        return DayRange(self.start.astimezone(UTC).date(), last.date())
-
-
-class DayRange(NamedTuple):
-    """Consecutive whole UTC days, from the first to the last day inclusive."""
-
-    first: date
-    last: date
-
-    @property
-    def length(self) -> int:
-        return (self.last - self.first).days + 1
-
-    @property
-    def dates(self) -> list[date]:
-        return [self.first + timedelta(days=number) for number in range(self.length)]
-
-    def has(self, day: date) -> bool:
-        return self.first <= day <= self.last
-
-    @property
-    def start_s(self) -> int:
-        """The midnight at which the range starts, in seconds since 1970."""
-        return _midnight_s(self.first)
-
-    @property
-    def end_s(self) -> int:
-        """The midnight at which the range ends, in seconds since 1970."""
-        return _midnight_s(self.last + timedelta(days=1))
-
-    @property
-    def before(self) -> "DayRange":
-        """The range of the same length that ends on the day before this range."""
-        return DayRange(self.first - timedelta(days=self.length), self.first - timedelta(days=1))
-
-
-def _midnight_s(day: date) -> int:
-    return int(datetime.combine(day, time(), UTC).timestamp())
 
 
 _STATUS_BY_NAME = {status.name: status for status in Status}

@@ -8,8 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from karrot import telemetry
-from karrot.burrow.payload import parse_webhook, require_within, to_wire
-from karrot.burrow.wire import MalformedPayload
+from karrot.burrow.payload import MalformedPayload, parse_webhook, require_within, to_wire
 from karrot.clock import Clock
 from karrot.event import GroupKey, Kind, LagEvent, Source
 from karrot.eventlog.base import Appended, EventLog, PendingAppend, Reject, UnstorableError

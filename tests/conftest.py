@@ -10,11 +10,16 @@ import sys
 from collections import Counter
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import karrot
+
+if TYPE_CHECKING:
+    from karrot.eventlog.sqlite.store import MemoryEventLog
+    from support.manual_clock import ManualClock
 
 pytest.register_assert_rewrite("support")
 
@@ -36,6 +41,22 @@ def _rfc3987_syntax() -> ModuleType:
 _imported_when_needed = ModuleType("rfc3987_syntax")
 _imported_when_needed.__dict__["is_valid_syntax"] = lambda *told: _rfc3987_syntax().is_valid_syntax(*told)
 sys.modules.setdefault(_imported_when_needed.__name__, _imported_when_needed)
+
+
+@pytest.fixture
+def clock() -> "ManualClock":
+    """A clock that only the test moves."""
+    from support.manual_clock import ManualClock  # noqa: PLC0415 - only the tests that ask for it load it
+
+    return ManualClock()
+
+
+@pytest.fixture
+def log(clock: "ManualClock") -> "MemoryEventLog":
+    """An empty event log in memory, with the test's clock."""
+    from karrot.eventlog.sqlite.store import MemoryEventLog  # noqa: PLC0415 - as above
+
+    return MemoryEventLog(clock)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

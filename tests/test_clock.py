@@ -1,14 +1,8 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.clock import Anchor, LogTime
 from support.manual_clock import ManualClock
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 def test_a_new_log_starts_at_the_wall_clock_and_ignores_it_from_then_on(clock: ManualClock) -> None:

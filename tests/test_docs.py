@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from karrot.aws.errors import FaultKind
-from karrot.reporters.cloudwatch.datum_limits_and_batches import Reason
-from karrot.reporters.cloudwatch.group_data import HEARTBEAT, Held
+from karrot.reporters.cloudwatch.datum_limits_and_batches import REASONS
+from karrot.reporters.cloudwatch.group_data import HEARTBEAT, INCOMPLETE, UNKNOWN
 from karrot.settings.loading import load
 from karrot.settings.options import GroupMetricName
 
@@ -93,5 +93,5 @@ def test_every_reason_for_missing_cloudwatch_data_is_explained() -> None:
     page = (DOCS / "cloudwatch.md").read_text(encoding="utf-8")
     told = set(re.findall(r"`(\w+)`", page))
     counted_by_the_reporter = {"over_cap", "expired", "name_collision", "rejected", "too_large"}
-    assert {*FaultKind, *Reason, *Held, *counted_by_the_reporter} <= told
+    assert {*FaultKind, *REASONS, UNKNOWN, INCOMPLETE, *counted_by_the_reporter} <= told
     assert {*GroupMetricName, HEARTBEAT} <= told

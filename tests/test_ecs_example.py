@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from karrot.render.burrow_toml import burrow_config, burrow_template
+from karrot.render import burrow_config, burrow_template
 from karrot.settings.loading import load
 from karrot.settings.options import OPTIONS
 from karrot.wiring import try_out

@@ -37,11 +37,6 @@ def open_log(directory: Path, clock: ManualClock, **options: Any) -> SqliteEvent
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def log(tmp_path: Path, clock: ManualClock) -> Iterator[SqliteEventLog]:
     with closing(open_log(tmp_path, clock)) as log:
         yield log

@@ -14,7 +14,7 @@ from zipfile import ZipFile
 import pytest
 
 import karrot
-from karrot.distribution_conflict import conflict
+from karrot.cli import conflict
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent

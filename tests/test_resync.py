@@ -39,11 +39,6 @@ class Unhurried(threading.Event):
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def log(clock: ManualClock) -> MemoryEventLog:
     return MemoryEventLog(clock, stale_after_ms=3_600_000)
 

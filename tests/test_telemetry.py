@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from karrot import telemetry
-from karrot.burrow.wire import Code
+from karrot.burrow.payload import Code
 from karrot.event import Source
 from karrot.telemetry import METRICS, Metric
 

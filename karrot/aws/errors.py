@@ -5,7 +5,6 @@ is ``ThrottlingException``. Classes of botocore are known by their names, so not
 """
 
 import re
-from collections.abc import Mapping
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -29,50 +28,40 @@ class FaultKind(StrEnum):
 
 ABOUT_THE_DATA = (FaultKind.REJECTED, FaultKind.TOO_LARGE)
 _LONGEST_TEXT = 300
-_CODES = {
+_NAMES = {  # of the codes of answers, and of botocore's classes: a class counts with its subclasses
     FaultKind.THROTTLED: "Throttling Throttled RequestThrottled RequestLimitExceeded TooManyRequests SlowDown",
     FaultKind.UNAVAILABLE: "InternalServiceFault InternalServiceError InternalFailure ServiceUnavailable RequestTimeout"
-    " IDPCommunicationError",
+    " IDPCommunicationError HTTPClientError ConnectionError TimeoutError ResponseParserError",
     FaultKind.CREDENTIALS: "SignatureDoesNotMatch InvalidSignature IncompleteSignature InvalidClientTokenId"
     " UnrecognizedClient ExpiredToken RequestExpired MissingAuthenticationToken InvalidAccessKeyId InvalidToken"
-    " RequestTimeTooSkewed AuthFailure",
+    " RequestTimeTooSkewed AuthFailure NoCredentialsError PartialCredentialsError CredentialRetrievalError"
+    " MetadataRetrievalError ProfileNotFound ConfigParseError ConfigNotFound InvalidConfigError TokenRetrievalError"
+    " SSOError ParamValidationError",  # the last one if, for example, the web identity token file is empty
     FaultKind.PERMISSION: "AccessDenied UnauthorizedOperation OptInRequired",
-    FaultKind.REGION: "UnknownOperation InvalidAction RegionDisabled",
+    FaultKind.REGION: "UnknownOperation InvalidAction RegionDisabled BaseEndpointResolverError EndpointProviderError"
+    " InvalidRegionError UnknownRegionError",
     FaultKind.TOO_LARGE: "RequestEntityTooLarge",
 }
-_STATUSES: Mapping[int, FaultKind] = {
-    HTTPStatus.UNAUTHORIZED: FaultKind.PERMISSION,
-    HTTPStatus.FORBIDDEN: FaultKind.PERMISSION,
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: FaultKind.TOO_LARGE,
-    HTTPStatus.TOO_MANY_REQUESTS: FaultKind.THROTTLED,
-}
+_KINDS = {name: kind for kind, names in _NAMES.items() for name in names.split()}
+_STATUSES = {**dict.fromkeys((401, 403), FaultKind.PERMISSION), 413: FaultKind.TOO_LARGE, 429: FaultKind.THROTTLED}
 _REJECTED = ("InvalidParameter", "MissingParameter", "MissingRequired", "InvalidFormat", "Validation", "Serialization")
 _NAMED = re.compile(r"metricData\.(?:member\.)?(\d+)", re.IGNORECASE)
 """A datum as CloudWatch names it, counted from 1: ``MetricData.member.15.Value`` or ``metricData.15.member.value``."""
 _NAMED_BY_BOTO = re.compile(r"MetricData\[(\d+)\]")
 
-_CLASSES = {  # and their subclasses
-    FaultKind.UNAVAILABLE: "HTTPClientError ConnectionError TimeoutError ResponseParserError",
-    FaultKind.REGION: "BaseEndpointResolverError EndpointProviderError InvalidRegionError UnknownRegionError",
-    FaultKind.CREDENTIALS: "NoCredentialsError PartialCredentialsError CredentialRetrievalError MetadataRetrievalError"
-    " ProfileNotFound ConfigParseError ConfigNotFound InvalidConfigError TokenRetrievalError SSOError"
-    " ParamValidationError",  # for example, the web identity token file is empty
-}
-_MESSAGES = {  # of builtin errors that botocore raises: an AWS_ENDPOINT_URL without a scheme, and wrong credentials
-    FaultKind.REGION: ("Invalid endpoint",),
-    FaultKind.CREDENTIALS: ("Unsupported host", "Auth token value", "Credentials were refreshed"),
-}
 _SAYS = {
     FaultKind.UNAVAILABLE: "AWS could not be reached, or its answer did not arrive",
     FaultKind.REGION: "The AWS Region or the endpoint is missing or wrong",
     FaultKind.CREDENTIALS: "AWS credentials are missing or cannot be fetched",
 }
+_WRONG_CREDENTIALS = ("Unsupported host", "Auth token value", "Credentials were refreshed")
+"""How messages of builtin errors start that botocore raises for wrong credentials."""
+
 _FOR_CREDENTIALS = {"AssumeRole", "AssumeRoleWithWebIdentity", "GetRoleCredentials", "CreateToken"}
 """The calls that botocore makes in order to get credentials for the call that the program asked for."""
 
 _IN_XML = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>")
-"""An error in XML. Some front ends, for example moto's, answer a JSON request with XML. Then boto3 uses the whole body
-as the message."""
+"""An error in XML, with which some front ends answer a JSON request. Then boto3 uses the whole body as the message."""
 _SECRETS = (
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}"), "***"),  # the id of an access key
     (re.compile(r"(?<![-A-Za-z0-9+/=])[A-Za-z0-9+/=]{40,}"), "***"),  # a secret key or a session token; no ARN
@@ -94,24 +83,24 @@ class Fault(NamedTuple):
 
 def fault_of(error: Exception) -> Fault:
     """The fault that an exception shows. The exception came from opening a client, from credentials or from a call."""
-    names, whole = {each.__name__ for each in type(error).__mro__}, str(error)
+    names, whole = [each.__name__ for each in type(error).__mro__], str(error)
     if "ClientError" in names:
         return _of_answer(error)
     text = without_secrets(whole.replace("\n", " ") if "ParamValidationError" in names else whole)
     if named := _NAMED_BY_BOTO.findall(whole):
-        return Fault(FaultKind.REJECTED, text, _members(named, first=0))
+        return Fault(FaultKind.REJECTED, text, tuple(sorted(set(map(int, named)))))
     if "CredentialRetrievalError" in names and vars(error).get("kwargs", {}).get("provider") == "custom-process":
         text = "the credential_process of the AWS configuration failed"  # do not show its output: it may be a secret
     if "HTTPClientError" in names and "Invalid header value" in whole:
         return Fault(FaultKind.CREDENTIALS, "An AWS key or token has a line break or another wrong character")
     if "HTTPClientError" in names and "Failed to parse" in whole:
         text = "the address of the proxy is not a URL"  # do not show what urllib3 read: it may be half of the password
-    for kind, classes in _CLASSES.items():
-        if names & set(classes.split()):
-            return Fault(kind, f"{_SAYS[kind]}: {text}")
+    if kind := next((_KINDS[name] for name in names if _KINDS.get(name) in _SAYS), None):
+        return Fault(kind, f"{_SAYS[kind]}: {text}")
     if isinstance(error, OSError) and error.filename is not None:  # a token file, or a program that prints credentials
         return Fault(FaultKind.CREDENTIALS, f"A file for the AWS credentials cannot be used: {text}")
-    kind = next((kind for kind, starts in _MESSAGES.items() if whole.startswith(starts)), FaultKind.UNEXPECTED)
+    kind = FaultKind.CREDENTIALS if whole.startswith(_WRONG_CREDENTIALS) else FaultKind.UNEXPECTED
+    kind = FaultKind.REGION if whole.startswith("Invalid endpoint") else kind  # an AWS_ENDPOINT_URL without a scheme
     return Fault(kind, f"{type(error).__name__}: {text}")
 
 
@@ -132,24 +121,12 @@ def _of_answer(error: Any) -> Fault:
     status: int = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     name = "" if code.isdecimal() else f" {code}"  # for an answer without a body, boto3 uses the status as the code
     text = f"{operation} was answered {status}{name}: {without_secrets(message)}".rstrip(": ")
-    kind = _kind(code.removesuffix("Exception"), status)
+    other = FaultKind.UNAVAILABLE if status >= HTTPStatus.INTERNAL_SERVER_ERROR else FaultKind.UNEXPECTED
+    kind = _KINDS.get(code.removesuffix("Exception")) or _STATUSES.get(status, other)
+    # Refuse data only for errors that are known to be about the data. Any other 400 may be about the caller.
+    if kind is FaultKind.UNEXPECTED and status == HTTPStatus.BAD_REQUEST and code.startswith(_REJECTED):
+        kind = FaultKind.REJECTED
     if operation in _FOR_CREDENTIALS:
         return Fault(FaultKind.CREDENTIALS if kind in (*ABOUT_THE_DATA, FaultKind.UNEXPECTED) else kind, text)
-    members = _members(_NAMED.findall(message), first=1) if kind is FaultKind.REJECTED else ()
-    return Fault(kind, text, members, status)
-
-
-def _kind(code: str, status: int) -> FaultKind:
-    for kind, codes in _CODES.items():
-        if code in codes.split():
-            return kind
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return FaultKind.UNAVAILABLE
-    # Refuse data only for errors that are known to be about the data. Any other 400 may be about the caller.
-    if status == HTTPStatus.BAD_REQUEST and code.startswith(_REJECTED):
-        return FaultKind.REJECTED
-    return _STATUSES.get(status, FaultKind.UNEXPECTED)
-
-
-def _members(numbers: list[str], *, first: int) -> tuple[int, ...]:
-    return tuple(sorted({int(number) - first for number in numbers}))
+    members = {int(number) - 1 for number in _NAMED.findall(message) if kind is FaultKind.REJECTED}
+    return Fault(kind, text, tuple(sorted(members)), status)

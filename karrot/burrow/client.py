@@ -8,8 +8,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from karrot.burrow.payload import decode, parse_rest
-from karrot.burrow.wire import MalformedPayload
+from karrot.burrow.payload import MalformedPayload, decode, parse_rest
 from karrot.event import LagEvent, Status
 from karrot.http_client import (
     REDIRECTS,

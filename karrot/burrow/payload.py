@@ -1,17 +1,85 @@
-"""Converts the JSON that Burrow sends to a `LagEvent` and back. No other module knows both forms."""
+"""Converts the JSON that Burrow v1.0.0 to v1.9.5 sends to a `LagEvent` and back. No other module knows both forms.
+
+Sources: ``core/protocol/evaluator.go``, ``core/protocol/storage.go``, ``core/internal/notifier/helpers.go`` and
+``core/internal/httpserver/structs.go``. `PartitionLag` and `OffsetSample` are JSON themselves, and the structs here are
+the objects around them. The fields are in Burrow's order. Unknown keys are ignored. Fields with a default may be
+missing, because older releases do not send them. ``None`` means ``null`` or missing.
+"""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Final, NamedTuple, TypeVar
+from typing import Annotated, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import Meta, Raw, Struct, field
 from msgspec.structs import force_setattr
 
-from karrot.burrow import wire
-from karrot.burrow.wire import MalformedPayload, wrong
-from karrot.event import NO_PROBLEM, UINT64_MAX, LagEvent, Source
+from karrot.event import UINT64_MAX, LagEvent, PartitionLag, Source, UInt64
+
+Code = Literal[
+    "empty_body", "not_utf8", "invalid_json", "not_an_object", "unsupported_template", "invalid_field", "invalid_text"
+]
+
+
+class MalformedPayload(ValueError):  # noqa: N818 (the name describes the body, not an error of Karrot)
+    """The body does not have the form that Burrow sends.
+
+    ``code`` is stable. The answer, the metric label and the log use the same word. ``path`` is the JSON path of the
+    wrong field, if one field is wrong. The text is a message for people and has a limited length.
+    """
+
+    def __init__(self, code: Code, sentence: str, path: str | None = None) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.path = path
+
+
+def wrong(path: str, what: str) -> MalformedPayload:
+    """The error for one wrong field, named by its JSON path."""
+    return MalformedPayload("invalid_field", f"The field {path} is wrong: {what}.", path)
+
+
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """The evaluation of one group: ``Result`` in a webhook, ``status`` in a REST reply."""
+
+    cluster: str | None = None
+    group: str | None = None
+    status: str
+    complete: float | None = None
+    partitions: tuple[PartitionLag, ...] | None = None
+    partition_count: Count | None = None
+    maxlag: PartitionLag | None = None
+    totallag: UInt64 | None
+
+
+class NotificationJson(Struct, frozen=True, kw_only=True, rename="pascal"):
+    """The output of ``{{ jsonencoder . }}``. ``Start`` is not decoded, so a body with an invalid start is accepted."""
+
+    cluster: str
+    group: str
+    id: str | None = field(default=None, name="ID")
+    start: Raw = Raw(b"null")
+    extras: dict[str, str] | None = None
+    result: Verdict
+
+
+class WebhookJson(Struct, frozen=True):
+    """A whole webhook body."""
+
+    event: NotificationJson = field(name="Event")
+
+
+class RestReply(Struct, frozen=True):
+    """A whole body of REST v3 ``/status`` and ``/lag``."""
+
+    error: bool = False
+    message: str = ""
+    status: Verdict | None = None
 
 
 class Bound(NamedTuple):
@@ -59,7 +127,7 @@ def require_within(event: LagEvent) -> None:
                     raise wrong(path, f"it has {size} {unit}, and the limit is {most}")
 
 
-_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _BEGINS_AS_OURS = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"Event"')
 _EVENT = {"Cluster", "Group", "Result"}
 _KINDS = (
@@ -88,7 +156,7 @@ def explained(body: bytes, refused: MalformedPayload) -> MalformedPayload:
     return MalformedPayload("unsupported_template", told, refused.path)
 
 
-def _object(raw: bytes | msgspec.Raw) -> Mapping[str, msgspec.Raw]:
+def _object(raw: bytes | Raw) -> Mapping[str, Raw]:
     try:
         return _OBJECT.decode(raw)
     except msgspec.DecodeError:
@@ -102,11 +170,10 @@ _SMALL = 4096
 
 Body = TypeVar("Body")
 
-_WEBHOOK = msgspec.json.Decoder(wire.WebhookJson)
-_OUTLINE = msgspec.json.Decoder(wire.OutlineJson)
-_REST_REPLY = msgspec.json.Decoder(wire.RestReply)
+_WEBHOOK = msgspec.json.Decoder(WebhookJson)
+_REST_REPLY = msgspec.json.Decoder(RestReply)
 _STRING = msgspec.json.Decoder(str)
-_ANY_JSON = msgspec.json.Decoder(msgspec.Raw)
+_ANY_JSON = msgspec.json.Decoder(Raw)
 
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _ALL_BUT_MARKS = bytes(set(range(256)) - set(b'[]{}"'))
@@ -118,17 +185,10 @@ _WHOLE_SHARE = re.compile(rb'("complete":[01])\.0(?=[,}])')
 _MISSING = re.compile(r"missing required field `(\w+)`")
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
-_NO_START = msgspec.Raw(b'"0001-01-01T00:00:00Z"')
+_NO_START = Raw(b'"0001-01-01T00:00:00Z"')
 _ABOVE = f"Expected `int` <= {UINT64_MAX}"
 _QUOTED = 100
 """The most characters that an error message quotes from a received text."""
-
-
-class Outline(NamedTuple):
-    """An event without its listed partitions, and the number of these partitions that are worse than OK."""
-
-    event: LagEvent
-    bad_partitions: int
 
 
 def parse_webhook(body: bytes, *, observed_at_ms: int, source: Source = Source.WEBHOOK) -> LagEvent:
@@ -153,28 +213,6 @@ def parse_stored(body: bytes, *, observed_at_ms: int, source: Source) -> LagEven
     )
 
 
-def parse_outline(body: bytes, *, observed_at_ms: int, source: Source) -> Outline:
-    """Parse a stored webhook body without its listed partitions. Raises `MalformedPayload`."""
-    notification = decode(body, _OUTLINE).event
-    verdict = notification.result
-    event = LagEvent(
-        cluster=notification.cluster,
-        consumer=notification.group,
-        status_text=verdict.status,
-        total_lag=verdict.totallag,
-        observed_at_ms=observed_at_ms,
-        source=source,
-        incident_id=notification.id or None,
-        max_lag=verdict.maxlag,
-    )
-    return Outline(event, sum(each.status not in NO_PROBLEM for each in verdict.partitions or ()))
-
-
-def total_lag_of(body: bytes) -> int | None:
-    """The total lag in a stored webhook body. Raises `MalformedPayload`."""
-    return decode(body, _OUTLINE).event.result.totallag
-
-
 def parse_rest(body: bytes, *, observed_at_ms: int) -> LagEvent:
     """Parse a reply to ``/status`` or ``/lag``; a 404 becomes NOTFOUND. Raises `MalformedPayload`."""
     reply = decode(body, _REST_REPLY)
@@ -189,7 +227,7 @@ def parse_rest(body: bytes, *, observed_at_ms: int) -> LagEvent:
     return _event(verdict, verdict.cluster, verdict.group, observed_at_ms, Source.REST)
 
 
-def _check(said: wire.Verdict, path: str) -> None:
+def _check(said: Verdict, path: str) -> None:
     """Refuse lags above `UINT64_MAX`, and replace names that are null. msgspec can do neither."""
     if (said.totallag or 0) > UINT64_MAX:
         raise wrong(f"{path}.totallag", _ABOVE)
@@ -202,14 +240,14 @@ def _check(said: wire.Verdict, path: str) -> None:
             or (end is not None and (end.lag or 0) > UINT64_MAX)
         ):
             lags = {"current_lag": one.current_lag, "start.lag": start and start.lag, "end.lag": end and end.lag}
-            field = next(name for name, lag in lags.items() if (lag or 0) > UINT64_MAX)
-            raise wrong(f"{path}.{f'partitions[{index}]' if index < len(listed) else 'maxlag'}.{field}", _ABOVE)
+            name = next(name for name, lag in lags.items() if (lag or 0) > UINT64_MAX)
+            raise wrong(f"{path}.{f'partitions[{index}]' if index < len(listed) else 'maxlag'}.{name}", _ABOVE)
         if one.owner is None or one.client_id is None:
             force_setattr(one, "owner", one.owner or "")
             force_setattr(one, "client_id", one.client_id or "")
 
 
-def _event(said: wire.Verdict, cluster: str, consumer: str, observed_at_ms: int, source: Source) -> LagEvent:
+def _event(said: Verdict, cluster: str, consumer: str, observed_at_ms: int, source: Source) -> LagEvent:
     return LagEvent(
         cluster,
         consumer,
@@ -227,8 +265,8 @@ def _event(said: wire.Verdict, cluster: str, consumer: str, observed_at_ms: int,
 def to_wire(event: LagEvent) -> bytes:
     """The body that Burrow v1.9.5 would post. `parse_stored` is the inverse. A start in the year 1 means no start."""
     return _as_go_writes(
-        wire.WebhookJson(
-            wire.NotificationJson(
+        WebhookJson(
+            NotificationJson(
                 cluster=event.cluster,
                 group=event.consumer,
                 id=event.incident_id or "",
@@ -245,8 +283,8 @@ def result_to_wire(event: LagEvent) -> bytes:
     return _as_go_writes(_verdict(event))
 
 
-def _verdict(event: LagEvent) -> wire.Verdict:
-    return wire.Verdict(
+def _verdict(event: LagEvent) -> Verdict:
+    return Verdict(
         cluster=event.cluster,
         group=event.consumer,
         status=event.status_text,
@@ -258,18 +296,18 @@ def _verdict(event: LagEvent) -> wire.Verdict:
     )
 
 
-def _as_go_writes(value: msgspec.Struct) -> bytes:
+def _as_go_writes(value: Struct) -> bytes:
     # Go writes 1 instead of 1.0. Only a key has these quotes: JSON escapes the quotes within a text.
     return _WHOLE_SHARE.sub(rb"\1", msgspec.json.encode(value))
 
 
-def _start(start: datetime) -> msgspec.Raw:
+def _start(start: datetime) -> Raw:
     """A time as Go's ``time.RFC3339Nano`` writes it: without trailing zeros in the fraction."""
     text = start.astimezone(UTC).replace(tzinfo=None).isoformat()
-    return msgspec.Raw(f'"{text.rstrip("0") if start.microsecond else text}Z"')
+    return Raw(f'"{text.rstrip("0") if start.microsecond else text}Z"')
 
 
-def _incident_start(raw: msgspec.Raw) -> datetime | None:
+def _incident_start(raw: Raw) -> datetime | None:
     """Burrow's RFC 3339 time in UTC, cut to microseconds. ``None`` for Go's zero time and for an invalid time."""
     try:
         text = _STRING.decode(raw)

@@ -6,18 +6,25 @@ only when the command runs, so that ``karrot --help`` answers quickly.
 
 import errno
 import os
+import re
 import sys
 from collections import UserDict
 from importlib import import_module
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 import click
 
-from karrot import distribution_conflict
 from karrot.cli.errors import Interrupted, NotDone, Refused
 
 __all__ = ["main"]
+
+NAME = "karrot-burrow"
+"""The name of the distribution. On the package index, ``karrot`` is another project.
+
+It is not in ``karrot/__init__.py``, because that project can replace this file.
+"""
 
 _STANDARD_ERROR = 2
 
@@ -49,9 +56,8 @@ class Program(click.Group):
             if (error.name or "").partition(".")[0] != "karrot":
                 raise
             # Another distribution has replaced or removed files that both distributions contained.
-            name = distribution_conflict.NAME
             raise Refused(
-                f"files of '{name}' are missing ({error}): run pip install --force-reinstall {name}"
+                f"files of '{NAME}' are missing ({error}): run pip install --force-reinstall {NAME}"
             ) from None
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
@@ -64,7 +70,7 @@ class Program(click.Group):
         sys.stdout, sys.stderr = (each or os.fdopen(number, "w", closefd=False) for each in (sys.stdout, sys.stderr))
         try:
             try:
-                if sentence := distribution_conflict.conflict():
+                if sentence := conflict():
                     _show(Refused(sentence))
                 # click's own handling of errors fails if standard error fails.
                 code = super().main(*args, **kwargs | {"standalone_mode": False})
@@ -92,6 +98,19 @@ def _show(error: click.ClickException) -> int:
     return error.exit_code
 
 
+def conflict(package: Path = Path(__file__).parents[1]) -> str | None:
+    """A sentence about a distribution `karrot` with files in ``package``. pip lets one overwrite files of the other."""
+    for found in distributions(name="karrot"):
+        directory = Path(str(found.locate_file(""))).resolve()
+        owns_files = re.search(rf'^"?{package.name}/', found.read_text("RECORD") or "", re.MULTILINE)
+        if owns_files and (directory / package.name).resolve() == package.resolve():
+            return (
+                f"'karrot' is installed too in {directory} and shares files with '{NAME}': run pip uninstall karrot "
+                f"{NAME}, then pip install {NAME}"
+            )
+    return None
+
+
 @click.group(
     cls=Program,
     commands=CommandModules(
@@ -116,6 +135,6 @@ def _show(error: click.ClickException) -> int:
     ),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True},
 )
-@click.version_option(package_name=distribution_conflict.NAME, message="karrot %(version)s")
+@click.version_option(package_name=NAME, message="karrot %(version)s")
 def main() -> None:
     """Store Burrow's verdicts on Kafka consumer groups, and report them to other systems."""

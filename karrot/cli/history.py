@@ -22,8 +22,8 @@ from karrot.cli.table import UNKNOWN, Column, PrintedTable, cell, json_line, pri
 from karrot.text import compact_duration, counted_plain, to_minute, to_second
 
 if TYPE_CHECKING:
-    from karrot.event import DayRange, TimeRange
     from karrot.history.held_days import Days
+    from karrot.history.moments import DayRange, TimeRange
     from karrot.history.results import GroupDescription
     from karrot.history.table_queries import History, Whom
     from karrot.settings.types import Place
@@ -148,7 +148,7 @@ class _Asked:
 
 def _spans(since: datetime, until: datetime) -> "tuple[TimeRange, TimeRange]":
     """The range of time, and the part of it that has passed. Later days do not count as missing."""
-    from karrot.event import TimeRange
+    from karrot.history.moments import TimeRange
 
     span, now = valid(lambda: TimeRange(since, until)), datetime.now(UTC)
     return span, TimeRange(since, min(until, now)) if since < now else span

@@ -61,7 +61,7 @@ class KarrotSeen:
     unread: Sequence[Unread] = ()
 
     def setting(self, name: str) -> str:
-        """A setting as text; empty if it is not set or was not read."""
+        """A setting as a string; empty if it is not set or was not read."""
         return (self.settings or {}).get(f"KARROT_{name}", "")
 
     @property

@@ -1,6 +1,5 @@
 """Defines the interface of the event log: its values, its methods and its exceptions."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -308,7 +307,7 @@ class LogSize:
     wal_bytes: int = 0
 
 
-class EventLog(ABC):
+class EventLog(Protocol):
     """The event log: the events in the order in which they were stored, and what follows from them.
 
     Several threads may use a log. Several processes may use a log in a file. Every method that writes raises
@@ -320,37 +319,29 @@ class EventLog(ABC):
     # --- the log as a whole ---
 
     @property
-    @abstractmethod
     def log_id(self) -> str:
         """A random name given when the log was created."""
 
-    @abstractmethod
     def log_time_ms(self) -> int:
         """The log's own time. It advances with the boot clock, and ignores changes of the wall clock."""
 
-    @abstractmethod
     def wall_ms_at(self, log_ms: int) -> int:
         """What this machine's wall clock, as it is now, would have shown at a log time. It is never in the future."""
 
-    @abstractmethod
     def size(self) -> LogSize:
         """The size of the log."""
 
-    @abstractmethod
     def memory_age_ms(self) -> int | None:
         """The age of the groups if they come from memory, because the log cannot be read now. ``None`` if it can be."""
 
-    @abstractmethod
     def database(self) -> DatabaseStatus | None:
         """The database server of the log, as last known. ``None`` if the log needs no server."""
 
-    @abstractmethod
     def close(self) -> None:
         """Commit the waiting writes, then release every file and connection."""
 
     # --- events ---
 
-    @abstractmethod
     def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
         """Store an event durably, count it and update its group. This is `begin` and a wait for the outcome.
 
@@ -358,130 +349,102 @@ class EventLog(ABC):
         newest event is stored, but does not change the group.
         """
 
-    @abstractmethod
     def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> PendingAppend:
         """Start an append without waiting for it. Raises at once if the log knows that it cannot store the event."""
 
-    @abstractmethod
     def writable(self) -> str | None:
         """``None`` if the last commit of this process succeeded. Otherwise, the reason of its failure."""
 
-    @abstractmethod
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
         """At most ``limit`` and at most `READ_LIMIT` events after the sequence number ``after``, oldest first."""
 
-    @abstractmethod
     def recent(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredSummary]]:
         """The newest events of each group, newest first. Fewer if they have many bytes."""
 
-    @abstractmethod
     def event(self, seq: int) -> StoredEvent | None:
         """One event. ``None`` if it is not stored any more, or damaged."""
 
-    @abstractmethod
     def prune(self) -> int:
         """Delete events and log-end histories beyond the limits of age and size. Return the number of events."""
 
     # --- groups ---
 
-    @abstractmethod
     def latest(self, after: GroupKey | None = None, limit: int = READ_LIMIT) -> Sequence[GroupState]:
         """A page of the live groups after ``after``, ordered by key. A live group is not expired and not deleted.
 
         A group whose row is damaged is left out until its next event.
         """
 
-    @abstractmethod
     def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[GroupState]:
         """A page of the groups whose last event is after ``after``, by their last event. Includes all that are gone."""
 
-    @abstractmethod
     def live(self) -> Sequence[GroupState]:
         """Every live group now, ordered by key."""
 
-    @abstractmethod
     def listed(self, state: GroupState) -> Listed | None:
         """What is known of a group's partitions. ``None`` if the newest event is not stored any more, or damaged."""
 
-    @abstractmethod
     def group(self, key: GroupKey) -> GroupState | None:
         """One group. ``None`` if the group has expired or is deleted."""
 
-    @abstractmethod
     def heard(self) -> Mapping[str, int]:
         """The time of each cluster's last webhook, as `wall_ms_at` gives it. Only a posted deletion ends it."""
 
-    @abstractmethod
     def expire(self) -> int:
         """Mark the groups that became silent since the last call. Return their number."""
 
     # --- what each reporter saves for the next leader: its cursor, its state and its notes ---
 
-    @abstractmethod
     def cursor(self, reporter: str) -> Cursor | None:
         """A reporter's cursor in this log. ``None`` if it has none."""
 
-    @abstractmethod
     def save_reporter(self, state: ReporterState) -> None:
         """Save a reporter's cursor and state."""
 
-    @abstractmethod
     def reporters(self) -> Sequence[ReporterState]:
         """The saved state of every reporter, ordered by name."""
 
-    @abstractmethod
     def recall(self, reporter: str, name: str) -> bytes | None:
         """The value that a reporter saved under a name. ``None`` if it saved none."""
 
-    @abstractmethod
     def remember(self, reporter: str, name: str, value: bytes) -> None:
         """Save a reporter's value under a name. It replaces the previous value."""
 
     # --- the counters that all workers share, and the refused bodies ---
 
-    @abstractmethod
     def count(self, metric: Metric | str, by: float = 1, **labels: str) -> None:
         """Add to a shared counter. Never blocks and never raises: the increment is in memory until the next commit.
 
         A reporter of another package can give the metric's name.
         """
 
-    @abstractmethod
     def counters(self) -> Sequence[Counter]:
         """Every shared counter, including increments of this process that are not committed yet."""
 
-    @abstractmethod
     def reject(self, reject: Reject) -> None:
         """Keep a refused body. Never blocks and never raises. Beyond the limit, the oldest bodies are dropped."""
 
-    @abstractmethod
     def rejects(self, limit: int = 50) -> Sequence[Reject]:
         """The newest refused bodies, newest first."""
 
-    @abstractmethod
     def flush(self) -> None:
         """Commit the counters and rejects that are still in memory."""
 
     # --- the lead, which one process has at a time ---
 
     @property
-    @abstractmethod
     def replica(self) -> str | None:
         """The name of this machine among those that share the log. ``None`` if only one machine can use the log."""
 
-    @abstractmethod
     def lead(self) -> bool:
         """Take the lead if no process has it. Return whether this process leads."""
 
-    @abstractmethod
     def leads(self) -> bool:
         """Whether this process leads now. It can lose the lead if several machines share the log."""
 
-    @abstractmethod
     def resign(self) -> None:
         """Give up the lead, if this process has it."""
 
-    @abstractmethod
     def leader(self) -> str | None:
         """The name of the machine whose process leads. ``None`` if no process leads, or if there is one machine."""
 

@@ -5,7 +5,7 @@ this order, and strings among them as bytes.
 """
 
 import zlib
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -32,7 +32,8 @@ from karrot.eventlog.base import (
     StoredSummary,
 )
 from karrot.eventlog.group_state import Arrival, LiveGroups, summarize
-from karrot.eventlog.writer import HighWater, InlineWriter, Job, WriteBuffer, Writer
+from karrot.eventlog.transaction import TOUCHED_MS
+from karrot.eventlog.writer import InlineWriter, Job, WriteBuffer, Writer
 from karrot.telemetry import Metric
 
 Row = Sequence[Any]
@@ -41,6 +42,7 @@ Row = Sequence[Any]
 EVENT_FIELDS = ("seq", "received_at_ms", "observed_at_ms", "log_time_ms", "source", "crc", "age", "summary", "body")
 GROUP_FIELDS = ("cluster", "consumer", "seq", "last_seq", "log_time_ms", "expired", "crc", "state")
 _CRC_BYTES = 4
+_Labels = tuple[tuple[str, str], ...]
 _State = tuple[IncidentState, EventSummary]
 _encode = msgspec.msgpack.Encoder().encode
 _decode_state = msgspec.msgpack.Decoder(_State).decode
@@ -108,14 +110,9 @@ def group_of(row: Row) -> GroupState | None:
     return GroupState(key, seq, log_time_ms, summary, incident, last_seq, bool(expired))
 
 
-def labels_text(labels: tuple[tuple[str, str], ...]) -> str:
+def labels_text(labels: _Labels) -> str:
     """A counter's labels as JSON text, the key of its row."""
     return msgspec.json.encode(labels).decode()
-
-
-def counter_of(row: Row) -> Counter:
-    name, labels, value = row
-    return Counter(name, msgspec.json.decode(labels, type=tuple[tuple[str, str], ...]), value)
 
 
 def reporter_row(state: ReporterState) -> Row:
@@ -177,6 +174,9 @@ def _is_own(stored: StoredEvent) -> bool:
 
 
 T = TypeVar("T")
+NEARLY_FULL = 0.9
+"""If a log is too large, it is reduced to this share of its limit."""
+
 READ_BYTES = 8 << 20
 """The bodies of one read have at most this many bytes together, or it is one body."""
 
@@ -214,7 +214,7 @@ class ReadConnection(Protocol):
         """Run a statement. The cursor has ``fetchone`` and ``fetchall``, and is an iterator of rows."""
 
 
-class SqlEventLog(EventLog):
+class SqlEventLog(EventLog, ABC):
     """The event log on a database, except the lead. Subclasses set the writer."""
 
     _writer: Writer | InlineWriter
@@ -226,7 +226,6 @@ class SqlEventLog(EventLog):
         self._clock = clock
         self._limits = limits
         self._buffer = WriteBuffer()
-        self._high_water = HighWater()
         self._live = LiveGroups(self, stale_after_ms=limits.stale_after_ms, source=self._source)
 
     @abstractmethod
@@ -383,11 +382,8 @@ class SqlEventLog(EventLog):
     def counters(self) -> Sequence[Counter]:
         with self._reading() as connection:
             kept = connection.execute("SELECT name, labels, value FROM counters").fetchall()
-        sums = {(name, labels): value for name, labels, value in map(counter_of, kept)}
-        for name, labels, value in self._buffer.counters():
-            sums[name, labels] = sums.get((name, labels), 0) + value
-        shown = self._high_water.raised(self.log_id, sums)
-        return [Counter(name, labels, value) for (name, labels), value in sorted(shown.items())]
+        stored = {(name, msgspec.json.decode(labels, type=_Labels)): value for name, labels, value in kept}
+        return self._buffer.counters(self.log_id, stored)
 
     def reject(self, reject: Reject) -> None:
         self._buffer.reject(reject)
@@ -408,13 +404,28 @@ class SqlEventLog(EventLog):
         return self._lead_writes(lambda transaction: int(transaction.expire(before_ms)))
 
     def flush(self) -> None:
-        self._writer.submit(lambda _transaction: None)
+        self._writer.begin(lambda _transaction: None).wait()
+
+    def _forget_log_ends(self, before_ms: int) -> None:
+        """Delete the log-end histories beyond the limits of age and size, some hundred in each transaction."""
+        while self._lead_writes(lambda transaction: transaction.forget_log_ends_before(before_ms - TOUCHED_MS)):
+            pass
+        enough = self._limits.most_log_end_bytes
+        while self._log_end_bytes() > enough:
+            # New histories never make it too large, so histories in use are not dropped again and again.
+            enough = int(self._limits.most_log_end_bytes * NEARLY_FULL)
+            if not self._lead_writes(lambda transaction: transaction.forget_oldest_log_ends()):
+                break
+
+    def _log_end_bytes(self) -> int:
+        with self._reading() as connection:
+            return int(connection.execute("SELECT log_end_bytes FROM log").fetchone()[0])
 
     def _source(self) -> object:
         return self.log_id
 
     def _lead_writes(self, work: Callable[[Any], T]) -> T:
-        return self._writer.submit(work)
+        return self._writer.begin(work).wait()
 
     def _oldest_live(self) -> int:
         return self.log_time_ms() - self._limits.stale_after_ms

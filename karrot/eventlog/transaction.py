@@ -100,7 +100,13 @@ class LogEndHistories:
 
 
 class Transaction(ABC):
-    """An open transaction. ``groups`` and ``log_end_bytes`` are the log's own counts, and change with it."""
+    """An open transaction. ``groups`` and ``log_end_bytes`` are the log's own counts, and change with it.
+
+    The two statements delete log-end histories, and return a row with the bytes of each.
+    """
+
+    _forget_before: str
+    _forget_least_recent: str
 
     def __init__(
         self, log_end_histories: LogEndHistories, *, groups: int, log_end_bytes: int, max_consumers: int
@@ -145,11 +151,11 @@ class Transaction(ABC):
 
     def forget_log_ends_before(self, before_ms: int) -> int:
         """Delete up to 500 log-end histories without a sample since ``before_ms``. Returns how many."""
-        return self._forgotten(self._delete_log_ends_before(before_ms))
+        return self._forgotten(self._forget_before, before_ms)
 
     def forget_oldest_log_ends(self) -> int:
         """Delete the 100 log-end histories that have had no new sample for the longest time. Returns how many."""
-        forgotten = self._forgotten(self._delete_oldest_log_ends())
+        forgotten = self._forgotten(self._forget_least_recent)
         self.add(telemetry.LOG_ENDS_DROPPED, forgotten, reason="full")
         return forgotten
 
@@ -182,15 +188,11 @@ class Transaction(ABC):
         """Delete up to `EVICTED_AT_ONCE` silent or deleted groups, the oldest first. Returns how many."""
 
     @abstractmethod
-    def _delete_log_ends_before(self, before_ms: int) -> Iterable[tuple[Any, ...]]:
-        """Delete some log-end histories without a sample since ``before_ms``. Returns a row with the bytes of each."""
+    def _execute(self, sql: str, *parameters: int) -> Iterable[tuple[Any, ...]]:
+        """The rows of a statement."""
 
-    @abstractmethod
-    def _delete_oldest_log_ends(self) -> Iterable[tuple[Any, ...]]:
-        """Delete the log-end histories without a sample for the longest time. Returns a row with the bytes of each."""
-
-    def _forgotten(self, deleted: Iterable[tuple[Any, ...]]) -> int:
-        sizes = [int(size) for (size,) in deleted]
+    def _forgotten(self, sql: str, *parameters: int) -> int:
+        sizes = [int(size) for (size,) in self._execute(sql, *parameters)]
         self.log_end_bytes -= sum(sizes)
         return len(sizes)
 

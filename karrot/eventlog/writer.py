@@ -155,10 +155,6 @@ class Writer:
                 self._wake.notify()
         return job
 
-    def submit(self, work: Callable[[Any], T]) -> T:
-        """Run ``work`` in the next transaction and return its result once it is durable. Raises as `Job.wait`."""
-        return self.begin(work).wait()
-
     def stop(self) -> None:
         """Commit the waiting jobs, then end the thread."""
         with self._wake:
@@ -229,9 +225,6 @@ class InlineWriter:
             job.finish()
         return job
 
-    def submit(self, work: Callable[[Any], T]) -> T:
-        return self.begin(work).wait()
-
 
 class PendingWrites(NamedTuple):
     """The counter increments and rejects that one commit takes out of the buffer."""
@@ -240,28 +233,13 @@ class PendingWrites(NamedTuple):
     rejects: list[Reject]
 
 
-class HighWater:
-    """Lets no shown counter decrease: during a commit, some increments are in neither buffer nor log."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._log_id = ""
-        self._shown: dict[CounterKey, float] = {}
-
-    def raised(self, log_id: str, sums: Mapping[CounterKey, float]) -> dict[CounterKey, float]:
-        """The sums, each at least as high as the sum shown before. For another log, the sums start again."""
-        with self._lock:
-            if log_id != self._log_id:
-                self._log_id, self._shown = log_id, {}
-            self._shown |= {key: max(value, self._shown.get(key, value)) for key, value in sums.items()}
-            return dict(self._shown)
-
-
 class WriteBuffer:
     """Counter increments and rejects of this process that are not committed yet."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._log_id = ""
+        self._shown: dict[CounterKey, float] = {}
         self._counts: Sums[CounterKey] = Sums()
         self._rejects: deque[Reject] = deque(maxlen=KEPT_REJECTS)
 
@@ -291,9 +269,18 @@ class WriteBuffer:
             self._rejects.clear()
             self._rejects.extend([*pending.rejects, *later])
 
-    def counters(self) -> list[Counter]:
+    def counters(self, log_id: str, stored: Mapping[CounterKey, float]) -> list[Counter]:
+        """The sums of the stored counters and of the increments in memory. For another log, the sums start again.
+
+        No sum is below the one shown before: during a commit, some increments are in neither buffer nor log.
+        """
         with self._lock:
-            return [Counter(name, labels, value) for (name, labels), value in self._counts.items()]
+            if log_id != self._log_id:
+                self._log_id, self._shown = log_id, {}
+            for key in {*stored, *self._counts}:
+                value = stored.get(key, 0) + self._counts.get(key, 0)
+                self._shown[key] = max(value, self._shown.get(key, value))
+            return [Counter(*key, value) for key, value in sorted(self._shown.items())]
 
     def rejects(self) -> list[Reject]:
         with self._lock:

@@ -3,7 +3,7 @@
 Only this package imports duckdb (``pip install 'karrot-burrow[history]'``), and only at the first query.
 """
 
-from karrot.event import TimeRange
+from karrot.history.moments import TimeRange
 from karrot.history.results import HistoryError
 from karrot.history.table_queries import History
 

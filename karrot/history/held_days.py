@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from karrot.event import DayRange
+from karrot.history.moments import DayRange
 
 NOTE = "_derived.json"
 """The name of the note of derived days, in the directory of the tables."""

@@ -1,9 +1,10 @@
-"""Parses moments and step lengths as users write them, and converts moments to milliseconds and back."""
+"""Defines time ranges, parses moments and step lengths as users write them, and converts moments to milliseconds."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import NamedTuple
 
-from karrot.event import TimeRange
 from karrot.settings import types
 from karrot.text import EPOCH
 
@@ -20,6 +21,62 @@ _LONGEST_SECONDS = 100 * 366 * 86_400
 _RELATIVE = re.compile(r"(?:now-)?([0-9.]+ ?[A-Za-z]+)", re.ASCII)
 _STEP = types.duration(60, 366 * 86_400)
 _AGO = types.duration(0, _LONGEST_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """The time from ``start`` up to, but not including, ``end``. Raises `ValueError` if ``end`` is not later."""
+
+    start: datetime
+    end: datetime
+
+    def __post_init__(self) -> None:
+        if self.start >= self.end:
+            times = f"{self.start:%Y-%m-%d %H:%M:%S} to {self.end:%Y-%m-%d %H:%M:%S}"
+            raise ValueError(f"the time range {times} is empty: its end must be after its start")
+
+    @property
+    def days(self) -> "DayRange":
+        """The UTC days that overlap with the range."""
+        last = self.end.astimezone(UTC) - timedelta(microseconds=1)
+        return DayRange(self.start.astimezone(UTC).date(), last.date())
+
+
+class DayRange(NamedTuple):
+    """Consecutive whole UTC days, from the first to the last day inclusive."""
+
+    first: date
+    last: date
+
+    @property
+    def length(self) -> int:
+        return (self.last - self.first).days + 1
+
+    @property
+    def dates(self) -> list[date]:
+        return [self.first + timedelta(days=number) for number in range(self.length)]
+
+    def has(self, day: date) -> bool:
+        return self.first <= day <= self.last
+
+    @property
+    def start_s(self) -> int:
+        """The midnight at which the range starts, in seconds since 1970."""
+        return _midnight_s(self.first)
+
+    @property
+    def end_s(self) -> int:
+        """The midnight at which the range ends, in seconds since 1970."""
+        return _midnight_s(self.last + timedelta(days=1))
+
+    @property
+    def before(self) -> "DayRange":
+        """The range of the same length that ends on the day before this range."""
+        return DayRange(self.first - timedelta(days=self.length), self.first - timedelta(days=1))
+
+
+def _midnight_s(day: date) -> int:
+    return int(datetime.combine(day, time(), UTC).timestamp())
 
 
 def bounds(span: TimeRange) -> dict[str, object]:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, NamedTuple
 
-from karrot.event import ClusterPartition, GroupKey, OffsetCommit, lag_at
+from karrot.event import ClusterPartition, GroupKey
 from karrot.history.duckdb_reader import Duck, Names, Row
 from karrot.history.moments import epoch_ms, moment_of
 from karrot.history.results import GroupDescription, PartitionDescription, StaleGroups, StalePartition, UnclearGroup
@@ -20,6 +20,24 @@ KEY: Final = "(log_ts_ms::HUGEINT * 9223372036854775808 + log_offset)"
 
 Offsets alone are not enough, because offsets begin at 0 again when the topic is created again.
 """
+
+
+class OffsetCommit(NamedTuple):
+    """One record of ``__consumer_offsets`` with its time. ``offset`` is ``None`` for a tombstone."""
+
+    place: ClusterPartition
+    group: str
+    offset: int | None
+    at_ms: int
+
+    @property
+    def key(self) -> GroupKey:
+        return GroupKey(self.place.cluster, self.group)
+
+
+def lag_at(log_end: int, seen_ms: int, offset: int, committed_ms: int) -> int | None:
+    """The lag of a commit. It is unknown if the committed offset is past a log end that was read later."""
+    return max(0, log_end - offset) if log_end >= offset or seen_ms < committed_ms else None
 
 
 class LookBack(NamedTuple):

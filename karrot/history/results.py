@@ -3,8 +3,28 @@
 from datetime import datetime, timedelta
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
-from karrot.event import DayRange, Incident
+from karrot.event import GroupKey
+from karrot.history.moments import DayRange
 from karrot.known_problems import TablesProblem
+
+
+class Incident(NamedTuple):
+    """One row of the table ``incidents``. ``ended_at`` and ``ended_by`` are ``None`` while the incident is open."""
+
+    incident_id: str | None
+    cluster: str
+    group: str
+    started_at: datetime
+    ended_at: datetime | None
+    ended_by: str | None
+    worst_status: str | None
+    peak_lag: int | None
+    events: int
+    topics: tuple[str, ...]
+
+    @property
+    def key(self) -> GroupKey:
+        return GroupKey(self.cluster, self.group)
 
 
 class GroupHistory(NamedTuple):

@@ -13,15 +13,16 @@ without members. Their offsets are at risk only after ``offsets.retention.minute
 
 from datetime import UTC, datetime, timedelta
 
-from karrot.event import OffsetCommit, lag_at
 from karrot.history.moments import epoch_ms, moment_of
 from karrot.history.offsets_at_moment import (
     LogGrowth,
     LookBack,
+    OffsetCommit,
     OffsetHistory,
     Owners,
     commits_with_history,
     ends,
+    lag_at,
     owners,
 )
 from karrot.history.results import Risk, Risks

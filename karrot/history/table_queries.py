@@ -7,16 +7,17 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Final, Self, TypedDict, Unpack
 
-from karrot.event import DayRange, GroupKey, Incident, Status, TimeRange
+from karrot.event import GroupKey, Status
 from karrot.history.duckdb_reader import Duck, Names, Row
 from karrot.history.held_days import Days, day_ranges, finished
-from karrot.history.moments import IN_SPAN, MINUTE, bounds, epoch_ms, moment_of
+from karrot.history.moments import IN_SPAN, MINUTE, DayRange, TimeRange, bounds, epoch_ms, moment_of
 from karrot.history.offsets_at_moment import LookBack, describe, last_commit, stale
 from karrot.history.results import (
     GroupDescription,
     GroupHistory,
     HistoryError,
     HourlyHistory,
+    Incident,
     Risks,
     SeriesPoint,
     StaleGroups,

@@ -1,8 +1,7 @@
-"""Defines the interface of a reporter, which passes events on to one destination.
+"""Defines the interface of a reporter, which passes events on to one destination (``docs/reporters.md``).
 
-A reporter is a module with one function, which an entry point of the group ``karrot.reporters`` names. The function
-takes a `Context`. It returns a `PushReporter`, which gets the events after its cursor, or a `PullReporter`, which is
-read at each scrape.
+An entry point of the group ``karrot.reporters`` names a function. It takes a `Context`, and returns a `PushReporter`,
+which gets the events after its cursor, or a `PullReporter`, which is read at each scrape.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -35,17 +34,9 @@ GROUP = "karrot.reporters"
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What Karrot gives to a reporter: the reporter's settings, and the functions that it may call.
+    """What Karrot gives to a reporter. ``docs/reporters.md`` describes each attribute.
 
-    ``settings`` are the values of ``KARROT_<NAME>_*``. Their names are in lower case and have no prefix. Secrets are
-    already read from their files. A built-in reporter gets its part of Karrot's settings as ``options`` instead.
-    ``count`` adds to one of Karrot's shared counters. ``clock`` gives the time.
-    ``log_time_ms`` gives the log's own time. Use it for the age of an event. ``remember(name, value)`` saves a note in
-    the log. ``recall(name)`` reads the note, also in another process. It returns ``None`` if there is no such note.
-    ``cut_off()`` returns the clusters whose Burrow reads no more commits: what it says of them is old.
-    ``heard()`` returns the time of each cluster's last webhook. ``event(seq)`` returns an event, if it is still stored.
-    ``leads()`` says whether this process still leads. Ask before each of several calls to a destination: another
-    replica may have sent the rest.
+    A built-in reporter gets its part of Karrot's settings as ``options``. The texts in ``settings`` are for others.
     """
 
     name: str
@@ -174,7 +165,6 @@ class PullReporter(Protocol):
 
 Reporter = PushReporter | PullReporter
 
-
 _PASSED_OVER = 50
 """The number of events that the search for the oldest undamaged event reads."""
 
@@ -207,13 +197,9 @@ class Backoff(NamedTuple):
     first_s: float = 1.0
     most_s: float = 60.0
 
-    def seconds(self, failures: int) -> float:
-        """The delay after the n-th failure in a row."""
-        return min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 30))
-
     def spread_seconds(self, failures: int, random: Random) -> float:
-        """A random delay between half of `seconds` and all of it. So many senders do not retry at the same time."""
-        return self.seconds(failures) * random.uniform(0.5, 1)
+        """A random delay after the n-th failure, at least half of the full one: so senders do not retry together."""
+        return min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 30)) * random.uniform(0.5, 1)
 
 
 REPORT_NOTE = "report"

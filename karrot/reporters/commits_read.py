@@ -37,8 +37,7 @@ class CommitsRead(msgspec.Struct, frozen=True, array_like=True):
         if not is_moving and newest_ms in {0, self.newest_ms}:
             return msgspec.structs.replace(self, seen_ms=now_ms)
         is_rare = self.seen_ms - self.alive_ms > self.after_ms and not self.is_cut_off
-        steady_ms = now_ms if is_rare else self.steady_ms
-        return CommitsRead(newest_ms or self.newest_ms, now_ms, now_ms, steady_ms)
+        return CommitsRead(newest_ms or self.newest_ms, now_ms, now_ms, now_ms if is_rare else self.steady_ms)
 
 
 def newest_read_ms(event: LagEvent) -> int:
@@ -49,13 +48,12 @@ def newest_read_ms(event: LagEvent) -> int:
 
 def keep(log: EventLog, newest: Mapping[str, int], moving: Collection[str], interval_s: float, after_s: float) -> None:
     """Save a cluster's newest commit, or 0 if Burrow does not show it. ``moving``: where log ends move without it."""
-    after_ms, every_ms = int(1000 * after_s), int(1000 * interval_s)
     now_ms, kept = log.log_time_ms(), _kept(log)
     for cluster, at_ms in newest.items():
         if cluster in kept or at_ms:
             before = kept.get(cluster, CommitsRead(at_ms, *[now_ms] * 3))
             then = before.then(at_ms, now_ms, is_moving=cluster in moving)
-            kept[cluster] = msgspec.structs.replace(then, after_ms=after_ms, every_ms=every_ms)
+            kept[cluster] = msgspec.structs.replace(then, after_ms=int(1000 * after_s), every_ms=int(1000 * interval_s))
     log.remember(RESYNC, _NOTE, msgspec.msgpack.encode(kept))
 
 

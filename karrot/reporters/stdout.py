@@ -7,11 +7,10 @@
 
 import sys
 from itertools import islice
-from typing import IO, Any
+from typing import IO
 
 import msgspec
 
-from karrot.eventlog.base import StoredEvent
 from karrot.reporters.base import Context, Unreported
 
 _AT_ONCE = 500
@@ -27,8 +26,21 @@ class StdoutReporter:
         self._stream = stream
 
     def report(self, events: Unreported) -> None:
-        for event in islice(events, _AT_ONCE):
-            self._stream.write(msgspec.json.encode(_record(event)) + b"\n")
+        for stored in islice(events, _AT_ONCE):
+            event = stored.event
+            record = {
+                "event_id": stored.event_id,
+                "received_at_ms": stored.received_at_ms,
+                "source": event.source.value,
+                "cluster": event.cluster,
+                "consumer": event.consumer,
+                "status": event.status_text,
+                "kind": event.kind.value,
+                "total_lag": event.total_lag,
+                "partition_count": event.partition_count,
+                "incident_id": event.incident_id,
+            }
+            self._stream.write(msgspec.json.encode(record) + b"\n")
         self._stream.flush()
 
     def close(self) -> None:
@@ -37,19 +49,3 @@ class StdoutReporter:
 
 def build(_context: Context) -> StdoutReporter:
     return StdoutReporter(sys.stdout.buffer)
-
-
-def _record(stored: StoredEvent) -> dict[str, Any]:
-    event = stored.event
-    return {
-        "event_id": stored.event_id,
-        "received_at_ms": stored.received_at_ms,
-        "source": event.source.value,
-        "cluster": event.cluster,
-        "consumer": event.consumer,
-        "status": event.status_text,
-        "kind": event.kind.value,
-        "total_lag": event.total_lag,
-        "partition_count": event.partition_count,
-        "incident_id": event.incident_id,
-    }

@@ -87,8 +87,9 @@ class NewestFromFiles(Generic[T]):
             if self._states() == seen and self._told != (seen, reason):  # or else old and new files were read together
                 self._told = (seen, reason)
                 self._count(telemetry.FILE_FAILURES, files=files)
-                about = {"files": files, "code": self._failure, "reason": reason}
-                _log.error("changed files cannot be used, the old ones stay", **about)
+                _log.error(
+                    "changed files cannot be used, the old ones stay", files=files, code=self._failure, reason=reason
+                )
             return
         self._used, self._told = seen, None
         if made != self._value:

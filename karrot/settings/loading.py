@@ -19,11 +19,11 @@ from karrot.settings.types import Bucket
 _BY_NAME = {each.name: each for each in OPTIONS}
 _SECRETS = frozenset(each.name for each in OPTIONS if each.is_secret)
 _COMPAT, _FIRST_KARROT = "KARROT_COMPAT", "2019"
-_FIRST_KARROTS_REGION = "us-east-1"
 _FIRST_KARROTS_DEFAULTS = {
     "KARROT_REPORTERS": "prometheus,cloudwatch",
     "KARROT_CLOUDWATCH_NAMESPACE": "GumGum/Kafka/Burrow/ConsumerLag",
     "KARROT_CLOUDWATCH_LAYOUT": "legacy",
+    "KARROT_CLOUDWATCH_DEFAULT_REGION": "us-east-1",
     # The first Karrot had no limit. With a limit, some groups would lose the metric by which their service scales.
     "KARROT_CLOUDWATCH_MAX_GROUPS": "1000000",
 }
@@ -138,8 +138,6 @@ def _parsed(given: Mapping[str, Given]) -> tuple[Settings, list[str]]:
             parsed[known.section][known.field] = types.checked(known.kind, told.label, text)
         except ValueError as error:
             problems.append(str(error))
-    if parsed[""].get("compat"):
-        parsed["cloudwatch"]["default_region"] = _FIRST_KARROTS_REGION
     of_reporters: dict[str, Any] = {name: section(**parsed[name]) for name, section in SECTIONS.items()}
     return Settings(**parsed[""], **of_reporters), sorted(problems)
 

@@ -85,7 +85,7 @@ class Layout(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CloudWatch:
-    """The settings of the ``cloudwatch`` reporter. ``default_region`` is the Region if the environment sets none."""
+    """The settings of the ``cloudwatch`` reporter."""
 
     namespace: str = option("Karrot", types.namespace, "The namespace of the metrics in CloudWatch.")
     interval_s: int = option(
@@ -127,7 +127,9 @@ class CloudWatch:
     iam_role: str | None = optional(
         types.role, "The ARN of the IAM role that Karrot assumes before it sends to CloudWatch.", name="IAM_ROLE"
     )
-    default_region: str | None = None
+    default_region: str | None = optional(
+        types.text, "The AWS Region of CloudWatch if neither AWS_REGION nor AWS_DEFAULT_REGION is set."
+    )
 
     @property
     def ttl_s(self) -> int:
@@ -365,7 +367,7 @@ class Settings:
         return self.watch_properties_inline or self.watch_properties
 
     def reporter_settings(self, reporter: str) -> Mapping[str, str]:
-        """The ``KARROT_<REPORTER>_*`` values of a reporter of another package, as texts under names without prefix."""
+        """The ``KARROT_<REPORTER>_*`` values of another package's reporter, as strings under names without prefix."""
         prefix = reporter_prefix(reporter)
         return {
             name.removeprefix(prefix).lower(): text for name, text in self.extras.items() if name.startswith(prefix)
@@ -394,7 +396,7 @@ def reporter_prefix(reporter: str) -> str:
 
 
 def effective(settings: Settings) -> dict[str, str]:
-    """Every setting as text: a secret as ``***``, and as empty what belongs to a reporter that is off."""
+    """Every setting as a string: a secret as ``***``, and as empty what belongs to a reporter that is off."""
     off = SECTIONS.keys() - set(settings.reporters)
     shown = {each.name: "" if each.section in off else each.shown(settings) for each in OPTIONS}
     return shown | dict.fromkeys(sorted(settings.extras), "***")

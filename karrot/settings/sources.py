@@ -1,4 +1,4 @@
-"""Reads settings as texts by name, from a TOML file, the environment and the command line."""
+"""Reads settings as strings by name, from a TOML file, the environment and the command line."""
 
 import os
 import re
@@ -91,7 +91,7 @@ def merged(layers: Iterable[Mapping[str, Given]], *, plain: Container[str], secr
 
 
 def secret_text(given: Given) -> str:
-    """A secret text, or the text in its file without one line end. Raises `SourceError` for an unusable one."""
+    """A secret, or the content of its file without one line end. Raises `SourceError` for an unusable one."""
     text = _read(given) if given.file else given.text
     if not text and given.file:
         raise SourceError(f"{given.label} names {given.text!r}, which is empty")

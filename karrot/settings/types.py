@@ -27,7 +27,7 @@ _FALSE = {"false", "no", "off", "0"}
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Secret:
-    """A secret text. Only ``reveal()`` returns the text. ``str`` and ``repr`` do not show it."""
+    """A secret string. Only ``reveal()`` returns it. ``str`` and ``repr`` do not show it."""
 
     _text: str
 

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 from flask import Blueprint, request
 
-from karrot.burrow.wire import MalformedPayload
+from karrot.burrow.payload import MalformedPayload
 from karrot.event import SOURCE_HEADER, Source
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, PendingAppend, UnconfirmedError
 from karrot.known_problems import CODES

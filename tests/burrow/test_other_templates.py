@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from karrot.burrow.payload import parse_webhook
-from karrot.burrow.wire import MalformedPayload
+from karrot.burrow.payload import MalformedPayload, parse_webhook
 from karrot.known_problems import CODES
 from support.burrow.recorded_bodies import recorded_body
 

@@ -10,14 +10,12 @@ from hypothesis import strategies as st
 
 from karrot.burrow.payload import (
     MAX_DEPTH,
-    Outline,
-    parse_outline,
+    MalformedPayload,
     parse_rest,
     parse_stored,
     parse_webhook,
     to_wire,
 )
-from karrot.burrow.wire import MalformedPayload
 from karrot.event import FirstUnread, Kind, LagEvent, OffsetSample, PartitionLag, Source
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import expected_events, recorded_body, recorded_posts, recorded_rest_answer
@@ -691,11 +689,3 @@ def test_any_value_in_any_place_is_read_or_refused(body: Any, value: Any, data: 
         holder = holder[key]
     holder[key] = value
     reads_or_refuses(json.dumps(body).encode())
-
-
-@pytest.mark.parametrize("name", ACCEPTED)
-def test_an_outline_is_the_event_without_its_listed_partitions(name: str) -> None:
-    event = parse_stored(recorded_body(name), observed_at_ms=NOW, source=Source.REST)
-    bad = sum(partition.status_text != "OK" for partition in event.partitions)
-    whole = event._replace(partitions=(), incident_start=None, complete=None, partition_count=None, extras=())
-    assert parse_outline(recorded_body(name), observed_at_ms=NOW, source=Source.REST) == Outline(whole, bad)

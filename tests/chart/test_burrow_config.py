@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.render import burrow_toml as printed
+from karrot import render as printed
 from support.burrow.viper_config import Viper, module_config
 from support.kubernetes.helm_charts import (
     CHARTS,

@@ -57,11 +57,6 @@ class Stuck(Recorder):
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def log(clock: ManualClock) -> MemoryEventLog:
     return MemoryEventLog(clock, retention_ms=60_000)
 

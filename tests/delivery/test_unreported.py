@@ -44,16 +44,6 @@ class Scripted:
         self.closed += 1
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def log(clock: ManualClock) -> MemoryEventLog:
-    return MemoryEventLog(clock)
-
-
 def feed_of(log: EventLog, clock: ManualClock, reporter: Scripted) -> Feed:
     return Feed("scripted", log, clock, Random(1), lambda: reporter)
 

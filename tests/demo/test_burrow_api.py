@@ -13,11 +13,6 @@ from support.manual_clock import ManualClock
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def simulated(clock: ManualClock) -> SimulatedBurrow:
     return SimulatedBurrow(24, seed=7, speed=1, start_ms=clock.wall_ms() - 20_000)
 

@@ -44,17 +44,12 @@ def test_the_page_lists_the_newest_value_of_each_metric(url: str) -> None:
     assert page(url).count("Lag") == 1
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [{"Content-Length": "abc"}, {"Content-Length": "-1"}, {"Content-Encoding": "gzip"}],
-    ids=["no number", "below 0", "no gzip"],
-)
 @pytest.mark.parametrize("body", [b"", b"x", gzip.compress(b"{}" * 99)[:-9]], ids=["empty", "other", "cut"])
 def test_a_body_that_cannot_be_read_is_refused_without_a_traceback(
-    url: str, headers: dict[str, str], body: bytes, capfd: pytest.CaptureFixture[str]
+    url: str, body: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with closing(HTTPConnection(urlsplit(url).netloc)) as connection:
-        connection.request("POST", "/", body, headers)
+        connection.request("POST", "/", body, {"Content-Encoding": "gzip"})
         assert connection.getresponse().status == 400
     assert "accepted 0 calls" in page(url)
     assert "Traceback" not in capfd.readouterr().err

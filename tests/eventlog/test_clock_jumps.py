@@ -35,11 +35,6 @@ JUMPS: dict[str, Set] = {
 KEY = GroupKey("prod-eu", "orders-svc")
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 @pytest.fixture(params=["memory", "sqlite"])
 def reopen(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Callable[[], EventLog]:
     bounds: dict[str, Any] = {"stale_after_ms": STALE_MS, "retention_ms": RETENTION_MS, "max_consumers": MAX_GROUPS}

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from karrot.event import DayRange, Incident, TimeRange
 from karrot.history.duckdb_reader import Duck, Row
 from karrot.history.held_days import Days
+from karrot.history.moments import DayRange, TimeRange
 from karrot.history.results import (
     GroupHistory,
     HistoryError,
+    Incident,
     SeriesPoint,
     UnclearGroup,
 )

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.event import DayRange, TimeRange
-from karrot.history.moments import granularity, moment
+from karrot.history.moments import DayRange, TimeRange, granularity, moment
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

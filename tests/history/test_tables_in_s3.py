@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import pytest
 
-from karrot.event import TimeRange
 from karrot.history.duckdb_reader import Duck, Row
+from karrot.history.moments import TimeRange
 from karrot.history.results import (
     AnswerTooLarge,
     HistoryError,

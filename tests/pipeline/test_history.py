@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from karrot.event import Incident, TimeRange
 from karrot.history.duckdb_reader import STREAMED
 from karrot.history.held_days import Derived, Note, finished
-from karrot.history.results import SeriesPoint
+from karrot.history.moments import TimeRange
+from karrot.history.results import Incident, SeriesPoint
 from karrot.history.stored_tables import TablesInFolder
 from karrot.history.table_queries import History
 from karrot.pipeline.schemas import DERIVED, INCIDENTS, LAG_MINUTE, TABLES, with_day

@@ -16,16 +16,6 @@ QUIET: frozenset[str] = frozenset()
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def log(clock: ManualClock) -> MemoryEventLog:
-    return MemoryEventLog(clock)
-
-
-@pytest.fixture
 def burrow(log: MemoryEventLog, clock: ManualClock) -> ResyncedBurrow:
     return ResyncedBurrow(log, clock)
 

@@ -54,11 +54,6 @@ def clock() -> ManualClock:
     return ManualClock(wall=1_746_950_405_000)
 
 
-@pytest.fixture
-def log(clock: ManualClock) -> MemoryEventLog:
-    return MemoryEventLog(clock)
-
-
 def collector(log: EventLog, **settings: str) -> LogCollector:
     return build(make_context("prometheus", settings, log=log)).collector(log)
 
@@ -566,10 +561,14 @@ def test_the_text_equals_that_of_the_official_client(examples: int) -> None:
         log = MemoryEventLog(clock)
         for event in events:
             log.append(event, b"")
-        for cluster, consumer, topic in names:
+        for cluster, consumer, topic in [*names, ("\\n", '"\n\\', '\\"')]:
             tell(log, cluster=cluster, consumer=consumer, partitions=(make_partition(topic=topic),), source=Source.REST)
         ours, theirs = exposition(log, **ALL), by_the_client(log, generate_latest)
         assert families(parse_text(ours)) == families(parse_text(theirs))
+        groups = [state for state in log.live() if not state.is_test and not state.is_of_burrow]
+        assert set(of(read(parse_text(ours)), "karrot_consumer_incidents_total")) == {
+            labels(cluster=label_value(state.key.cluster), consumer=label_value(state.key.consumer)) for state in groups
+        }
         ours, theirs = exposition(log, OPENMETRICS, **ALL), by_the_client(log, generate_openmetrics)
         assert families(openmetrics(ours)) == families(openmetrics(theirs))
         assert not re.search(r"(?m)^karrot[^\n]* (NaN|[+-]?Inf|-[\d.e+-]+)$", exposition(log, **ALL))

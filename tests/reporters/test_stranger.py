@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from karrot import distribution_conflict
 from karrot.burrow.payload import parse_webhook
+from karrot.cli import NAME
 from support.burrow.recorded_bodies import recorded_body
 from support.service.karrot_service import Service
 from support.waiting import wait_for
@@ -63,7 +63,7 @@ def with_broken(installed: Path, tmp_path: Path) -> str:
 def test_the_example_depends_on_karrot_by_the_name_of_its_distribution() -> None:
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     [dependency] = project["dependencies"]
-    assert dependency.partition(">=")[0] == distribution_conflict.NAME
+    assert dependency.partition(">=")[0] == NAME
 
 
 def lines_expected() -> list[list[str]]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from karrot.settings import sources
 from karrot.settings.loading import Loaded, SettingsError, load
-from karrot.settings.options import OPTIONS, Kafka, Settings, effective, needs_restart
+from karrot.settings.options import OPTIONS, SECTIONS, Kafka, Settings, effective, needs_restart
 from karrot.settings.types import Address, Secret
 
 OFFER = ("prometheus", "stdout", "pager-duty")
@@ -145,7 +146,7 @@ def test_the_source_of_a_value_from_a_file_or_from_the_first_karrot_is_named(tmp
     environ = {"KARROT_API_TOKEN_FILE": str(tmp_path / "token"), "KARROT_COMPAT": "2019"}
     sources = load(environ).sources
     assert sources["KARROT_API_TOKEN"] == "KARROT_API_TOKEN_FILE in the environment"
-    assert sources["KARROT_REPORTERS"] == "KARROT_COMPAT=2019"
+    assert sources["KARROT_REPORTERS"] == sources["KARROT_CLOUDWATCH_DEFAULT_REGION"] == "KARROT_COMPAT=2019"
 
 
 @pytest.mark.parametrize(
@@ -425,6 +426,18 @@ def test_an_unknown_name_gives_a_warning_without_its_value_and_with_a_suggestion
         "KARROT_STDOUT_FORMAT belongs to the reporter stdout, which is not in KARROT_REPORTERS: it has no effect",
         "KARROT_XYZZY is not a setting of Karrot: it has no effect",
     )
+
+
+def test_each_field_of_the_settings_of_a_built_in_reporter_is_a_setting() -> None:
+    declared = {(each.section, each.field) for each in OPTIONS}
+    assert declared >= {(name, each.name) for name, section in SECTIONS.items() for each in fields(section)}
+
+
+@pytest.mark.parametrize("name", ["KARROT_CLOUDWATCH_SPEED", "KARROT_ARCHIVE_SPEED", "KARROT_SPEED"])
+def test_an_unknown_name_is_no_setting_even_with_the_prefix_of_a_built_in_reporter_that_is_on(name: str) -> None:
+    found = load({**LOCAL, name: "1", "KARROT_REPORTERS": "cloudwatch,archive"})
+    assert name not in effective(found.settings)
+    assert [each.partition(":")[0] for each in found.warnings] == [f"{name} is not a setting of Karrot"]
 
 
 def test_an_unknown_name_is_reported_with_errors_because_it_may_be_the_cause() -> None:

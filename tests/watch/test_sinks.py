@@ -36,16 +36,6 @@ def no_age() -> int:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def log(clock: ManualClock) -> MemoryEventLog:
-    return MemoryEventLog(clock)
-
-
-@pytest.fixture
 def sink(log: MemoryEventLog, clock: ManualClock) -> IntakeSink:
     return IntakeSink("prod", Intake(log, clock), log, good_for_ms=300_000)
 

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.event import DayRange, FirstUnread, Incident, LagEvent, Source
+from karrot.event import FirstUnread, LagEvent, Source
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import ReporterState
 from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
-from karrot.history.results import HourlyHistory, SeriesPoint
+from karrot.history.moments import DayRange
+from karrot.history.results import HourlyHistory, Incident, SeriesPoint
 from karrot.jinja_filters import marked
 from karrot.known_problems import CODES, WATCH
 from karrot.reporters.base import REPORT_NOTE, Fact, RefusedDatum, Report

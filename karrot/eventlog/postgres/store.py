@@ -35,8 +35,17 @@ from karrot.eventlog.postgres.connections import READ_LIMIT_S, Database, Session
 from karrot.eventlog.postgres.leader_lock import WHO_LEADS, LeaderLock
 from karrot.eventlog.postgres.schema import Opened, block_table
 from karrot.eventlog.postgres.transaction import NotLeadingError, PostgresTransaction
-from karrot.eventlog.sql_log import EVENT_FIELDS, GROUP_FIELDS, READ_BYTES, Limits, ReadConnection, Row, SqlEventLog
-from karrot.eventlog.transaction import TOUCHED_MS, LogEndHistories
+from karrot.eventlog.sql_log import (
+    EVENT_FIELDS,
+    GROUP_FIELDS,
+    NEARLY_FULL,
+    READ_BYTES,
+    Limits,
+    ReadConnection,
+    Row,
+    SqlEventLog,
+)
+from karrot.eventlog.transaction import LogEndHistories
 from karrot.eventlog.writer import Writer
 
 T = TypeVar("T")
@@ -71,7 +80,6 @@ def _standby_lags(connection: ReadConnection) -> Mapping[str, float] | None:
 
 
 _log = structlog.get_logger(__name__)
-_NEARLY_FULL = 0.9
 _DROP_TIMEOUT = "SET LOCAL lock_timeout = '100ms'"
 """How long dropping a block waits for readers of the events. Meanwhile new readers wait too."""
 
@@ -192,13 +200,7 @@ class PostgresEventLog(SqlEventLog):
 
     def prune(self) -> int:
         before_ms = self.log_time_ms() - self._limits.retention_ms
-        while self._lead_writes(lambda transaction: transaction.forget_log_ends_before(before_ms - TOUCHED_MS)):
-            pass
-        enough = self._limits.most_log_end_bytes
-        while self._log_end_bytes() > enough:
-            enough = int(self._limits.most_log_end_bytes * _NEARLY_FULL)
-            if not self._lead_writes(PostgresTransaction.forget_oldest_log_ends):
-                break
+        self._forget_log_ends(before_ms)
         with self._reading() as connection:
             (first_seq,) = connection.execute(_FIRST_WITHIN_RETENTION, (before_ms,)).fetchone()
         deleted = self._lead_writes(partial(PostgresTransaction.begin_at, first_seq=first_seq))
@@ -300,14 +302,10 @@ class PostgresEventLog(SqlEventLog):
             return work(transaction)
 
         try:
-            return self._writer.submit(checked)
+            return self._writer.begin(checked).wait()
         except NotLeadingError:
             self._leader.resign()
             raise
-
-    def _log_end_bytes(self) -> int:
-        with self._reading() as connection:
-            return int(connection.execute("SELECT log_end_bytes FROM log").fetchone()[0])
 
     def _size_now(self) -> LogSize:
         with self._reading() as connection:
@@ -334,7 +332,7 @@ class PostgresEventLog(SqlEventLog):
         would go.
         """
         deleted = 0
-        while self._drop_empty() and self._size_now().bytes > self._limits.max_bytes * _NEARLY_FULL:
+        while self._drop_empty() and self._size_now().bytes > self._limits.max_bytes * NEARLY_FULL:
             with self._reading() as connection:
                 following = connection.execute(_NEXT_BLOCK).fetchone()
             if following is None:

@@ -133,6 +133,9 @@ class PostgresTransaction(Transaction):
     ``groups`` are the rows of the groups that its events need. ``log_ends`` are the rows of the ``asked`` histories.
     """
 
+    _forget_before = _FORGET_BEFORE
+    _forget_least_recent = _FORGET_LEAST_RECENT
+
     def __init__(
         self,
         session: Session,
@@ -285,11 +288,8 @@ class PostgresTransaction(Transaction):
         self.began_block = True
         return self._log.block + 1, 0, log_ms
 
-    def _delete_log_ends_before(self, before_ms: int) -> Iterable[tuple[Any, ...]]:
-        return self._session.execute(_FORGET_BEFORE, (before_ms,))
-
-    def _delete_oldest_log_ends(self) -> Iterable[tuple[Any, ...]]:
-        return self._session.execute(_FORGET_LEAST_RECENT)
+    def _execute(self, sql: str, *parameters: int) -> Iterable[tuple[Any, ...]]:
+        return self._session.execute(sql, parameters)
 
 
 def key_columns(keys: Iterable[GroupKey]) -> tuple[Texts, Texts]:

@@ -25,6 +25,7 @@ from karrot.eventlog.base import GroupState, LogSize, LogUnavailableError, Overl
 from karrot.eventlog.group_state import Arrival
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sql_log import (
+    NEARLY_FULL,
     READ_BYTES,
     Limits,
     ReadConnection,
@@ -41,7 +42,6 @@ from karrot.eventlog.transaction import (
     EVICTED_AT_ONCE,
     MOST_CLUSTERS,
     ROW_BYTES,
-    TOUCHED_MS,
     LogEndHistories,
     Transaction,
 )
@@ -56,8 +56,7 @@ from karrot.eventlog.writer import (
     write_apart,
 )
 
-_NEARLY_FULL = 0.9
-_OLDEST = "(SELECT log_time_ms FROM events ORDER BY seq LIMIT 1)"
+_TOO_OLD = "SELECT 1 FROM (SELECT log_time_ms FROM events ORDER BY seq LIMIT 1) WHERE log_time_ms < ?"
 _MOST_AT_ONCE = 64 << 20
 """More bytes than one transaction needs. A worker admits half of this in large bodies, plus a group of small ones."""
 
@@ -91,6 +90,9 @@ _log = structlog.get_logger(__name__)
 
 class SqliteTransaction(Transaction):
     """An open transaction. Create it after BEGIN and call `settle` before COMMIT."""
+
+    _forget_before = _FORGET_BEFORE
+    _forget_least_recent = _FORGET_LEAST_RECENT
 
     def __init__(self, connection: apsw.Connection, log_end_histories: LogEndHistories, *, max_consumers: int) -> None:
         self._connection = connection
@@ -175,11 +177,8 @@ class SqliteTransaction(Transaction):
         self._connection.execute(FORGET)
         return self._connection.changes()
 
-    def _delete_log_ends_before(self, before_ms: int) -> Iterable[tuple[Any, ...]]:
-        return self._connection.execute(_FORGET_BEFORE, (before_ms,))
-
-    def _delete_oldest_log_ends(self) -> Iterable[tuple[Any, ...]]:
-        return self._connection.execute(_FORGET_LEAST_RECENT)
+    def _execute(self, sql: str, *parameters: int) -> Iterable[tuple[Any, ...]]:
+        return self._connection.execute(sql, parameters)
 
     def _hear(self, cluster: str, at_ms: int) -> None:
         self._connection.execute("UPDATE heard SET at_ms = ? WHERE cluster = ?", (at_ms, cluster))
@@ -324,29 +323,13 @@ class SqliteDatabaseLog(SqlEventLog):
         """None: SQLite has no server."""
 
     def prune(self) -> int:
-        now_ms = self.log_time_ms()
-        before_ms = now_ms - self._limits.retention_ms
-        most_bytes = self._limits.max_bytes * _NEARLY_FULL
-
-        def prune_until(work: Callable[[SqliteTransaction, int], int], rows_of: str, until_ms: int) -> int:
-            sql = f"SELECT 1 FROM {rows_of} < ? LIMIT 1"
-            return self._prune(
-                lambda transaction: work(transaction, until_ms),
-                lambda connection: connection.execute(sql, (until_ms,)).fetchone() is not None,
-            )
-
-        def log_end_bytes(connection: apsw.Connection) -> int:
-            return int(connection.execute("SELECT log_end_bytes FROM log").get)
-
-        prune_until(SqliteTransaction.forget_log_ends_before, "log_ends WHERE touched_ms", before_ms - TOUCHED_MS)
-        with self._file.reading() as connection:
-            too_large = log_end_bytes(connection) > self._limits.most_log_end_bytes
-        if too_large:  # new histories never make it too large, so histories in use are not dropped again and again
-            enough = self._limits.most_log_end_bytes * _NEARLY_FULL
-            self._prune(SqliteTransaction.forget_oldest_log_ends, lambda connection: log_end_bytes(connection) > enough)
-        return prune_until(SqliteTransaction.prune_older, f"{_OLDEST} WHERE log_time_ms", before_ms) + (
-            self._prune(SqliteTransaction.prune_oldest, lambda connection: used_bytes(connection) > most_bytes)
-        )
+        before_ms = self.log_time_ms() - self._limits.retention_ms
+        most_bytes = self._limits.max_bytes * NEARLY_FULL
+        self._forget_log_ends(before_ms)
+        return self._prune(
+            lambda transaction: transaction.prune_older(before_ms),
+            lambda connection: connection.execute(_TOO_OLD, (before_ms,)).get is not None,
+        ) + self._prune(SqliteTransaction.prune_oldest, lambda connection: used_bytes(connection) > most_bytes)
 
     def size(self) -> LogSize:
         """The size of the log. ``bytes`` are the bytes in use in the file plus those of the write-ahead log."""
@@ -378,7 +361,7 @@ class SqliteDatabaseLog(SqlEventLog):
         while True:
             with self._file.reading() as connection:
                 is_wanted = wanted(connection)
-            some = self._writer.submit(work) if is_wanted else 0
+            some = self._lead_writes(work) if is_wanted else 0
             if some == 0:
                 return deleted
             deleted += some

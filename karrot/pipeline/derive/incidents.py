@@ -107,7 +107,7 @@ def _with_turns(runs: DataFrame, silence: timedelta) -> DataFrame:
     """Add ``open_before`` and ``open_id``: the id of the open incident before and after a run, or an empty text.
 
     ``fresh`` means that the run's id is new, ``turn`` that the run changes the open incident. ``stretch`` counts the
-    turns of a group so far, and ``silences`` its silences.
+    turns of a group so far, and ``silences`` its silences. ``next`` is the next turn of the group.
     """
     so_far = Window.partitionBy(*GROUP).orderBy("day", "run")
     place = F.struct("day", "run")
@@ -117,6 +117,10 @@ def _with_turns(runs: DataFrame, silence: timedelta) -> DataFrame:
     is_known = F.coalesce(F.array_contains(known_ids, F.col("incident_id")), F.lit(False))
     opened = F.when(F.col("fresh") & _is(_INCIDENT), F.col("incident_id")).otherwise("")
     open_id = F.last(F.when(F.col("turn"), opened), ignorenulls=True)
+    # This window is in reverse order. Spark would compute a frame that reaches to the end again for each row.
+    later = Window.partitionBy(*GROUP).orderBy(F.desc("day"), F.desc("run"))
+    turn = F.struct("kind", "incident_id", "fresh", "silent", "silences", "heard_at", F.col("first_at").alias("at"))
+    next_turn = F.last(F.when(F.col("turn"), turn), ignorenulls=True)
     return (
         runs.withColumn("fresh", F.coalesce(named == first_place, F.lit(False)) & ~is_known)
         .withColumns({"turn": F.col("fresh") | F.col("kind").isin(*_ENDING), "silent": silent_before(silence)})
@@ -128,23 +132,13 @@ def _with_turns(runs: DataFrame, silence: timedelta) -> DataFrame:
             }
         )
         .withColumn("open_before", F.lag("open_id", 1, "").over(so_far))
+        .withColumn("next", next_turn.over(later.rowsBetween(Window.unboundedPreceding, -1)))
     )
-
-
-def _with_next_turn(turns: DataFrame) -> DataFrame:
-    """Add to each run the next turn of its group.
-
-    The window is in reverse order. Spark would compute a frame that reaches to the end again for each row.
-    """
-    later = Window.partitionBy(*GROUP).orderBy(F.desc("day"), F.desc("run"))
-    turn = F.struct("kind", "incident_id", "fresh", "silent", "silences", "heard_at", F.col("first_at").alias("at"))
-    next_turn = F.last(F.when(F.col("turn"), turn), ignorenulls=True)
-    return turns.withColumn("next", next_turn.over(later.rowsBetween(Window.unboundedPreceding, -1)))
 
 
 def _with_members(runs: DataFrame, silence: timedelta) -> DataFrame:
     """Add ``member``: the incident of a run, by its id or, without an id, by ``stretch`` and ``silences``."""
-    walked = _with_next_turn(_with_turns(in_order(runs), silence))
+    walked = _with_turns(in_order(runs), silence)
     anonymous = _is(_INCIDENT) & F.col("incident_id").isNull()
     is_open = F.col("open_id") != ""
     own_id = F.col("incident_id").eqNullSafe(F.col("open_id"))

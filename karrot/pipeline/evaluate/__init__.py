@@ -1,1 +1,1 @@
-"""Evaluates consumer groups live from ``__consumer_offsets``, by Burrow's rules, in arrays."""
+"""Judges consumer groups live from ``__consumer_offsets``: `job.Evaluate`. `verdict_delivery` has the receivers."""

@@ -8,10 +8,11 @@ import json
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -158,7 +159,7 @@ class BucketTask:
         size = {"groups": groups, "partitions": len(state.partitions.group), "notifications": len(sent)}
         rows: list[dict[str, Any]] = [{"bucket": bucket, "state": state.to_bytes(), **size}]
         rows += [
-            {"bucket": bucket, "consumer": each.consumer, "event": json.dumps(each, default=_as_text)} for each in sent
+            {"bucket": bucket, "consumer": each.consumer, "event": msgspec.json.encode(each).decode()} for each in sent
         ]
         return pa.Table.from_pylist(rows, _OUT)
 
@@ -217,11 +218,6 @@ class BucketTask:
                 *(_without_commits(group, partitions, owners, rows) if self.asked.lists_all else ()),
             ),
         )
-
-
-def _as_text(value: datetime | Source) -> str:
-    """A time or a source in the form that msgspec reads."""
-    return value.isoformat() if isinstance(value, datetime) else str(value.value)
 
 
 def new_records(table: pa.Table) -> NewRecords:

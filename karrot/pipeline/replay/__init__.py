@@ -1,1 +1,1 @@
-"""Applies Burrow's rules to past commits and log ends, with several sets of settings at once."""
+"""Applies several sets of Burrow's rules to past commits and log ends: `job.replay`."""

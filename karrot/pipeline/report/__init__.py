@@ -1,1 +1,1 @@
-"""Makes the report: `job` reduces tables to findings, and `sentences` and `svg_charts` make a page of them."""
+"""Makes the report: `job.find` reduces tables to `finding_types.Findings`, and `html_page.page` shows them."""

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Final, NamedTuple
 
-from karrot.event import DayRange, Incident
+from karrot.history.moments import DayRange
+from karrot.history.results import Incident
 
 GROUPS_SHOWN: Final = 20
 INCIDENTS_SHOWN: Final = 500

@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from karrot.event import DayRange, GroupKey, Incident
+from karrot.event import GroupKey
+from karrot.history.moments import DayRange
+from karrot.history.results import Incident
 from karrot.pipeline.report.finding_types import (
     AnsweredTopics,
     Budget,

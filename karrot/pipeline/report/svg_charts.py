@@ -8,7 +8,8 @@ from datetime import UTC, date, datetime
 from itertools import pairwise
 from typing import NamedTuple
 
-from karrot.event import DayRange, Incident
+from karrot.history.moments import DayRange
+from karrot.history.results import Incident
 from karrot.pipeline.report.finding_types import Budget, Capacity, Findings, Hours, LagPoint
 
 _MOST_TICKS = 7

@@ -1,1 +1,1 @@
-"""Finds stale partitions in the stream of commits and log ends, and sends alerts."""
+"""Alerts on partitions whose committed offset does not move: `alert_job.StaleAlerts`, by `stale_partition_rule`."""

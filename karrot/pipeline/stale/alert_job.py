@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from karrot.clock import Clock, SystemClock
-from karrot.event import lag_at
+from karrot.history.offsets_at_moment import lag_at
 from karrot.http_client import ACCEPTED, HttpClient, RequestFailed
 from karrot.pipeline.schemas import PARTITION, STREAMED, with_day
 from karrot.pipeline.stale.stale_partition_rule import (

@@ -1,1 +1,1 @@
-"""Has the parts of every streaming query: record sources, checkpoints, and the query runner."""
+"""Has what streaming queries share: record sources, the query runner with the state folder, and metrics."""

@@ -1,1 +1,1 @@
-"""Burrow's windows of commits, and its rules for them, in arrays. ``replay`` and ``evaluate`` share them."""
+"""Judges Burrow's windows of commits in arrays: `windows`. ``replay`` and ``evaluate`` share them and the rule sets."""

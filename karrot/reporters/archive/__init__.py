@@ -6,17 +6,14 @@ from functools import partial
 from karrot.reporters.archive.local_folder import Folder
 from karrot.reporters.archive.reporter import ArchiveReporter
 from karrot.reporters.archive.s3 import Objects, open_client
-from karrot.reporters.archive.segment_store import SegmentStore
 from karrot.reporters.base import Context
-from karrot.settings.types import Bucket, Place
+from karrot.settings.types import Bucket
 
 __all__ = ["build"]
 
 
 def build(context: Context) -> ArchiveReporter:
     """Build the reporter, which opens its place at the first send."""
-    return ArchiveReporter(context.options, _store(context.options.place), context)
-
-
-def _store(place: Place) -> SegmentStore:
-    return Objects(place, partial(open_client, os.environ)) if isinstance(place, Bucket) else Folder(place)
+    place = context.options.place
+    store = Objects(place, partial(open_client, os.environ)) if isinstance(place, Bucket) else Folder(place)
+    return ArchiveReporter(context.options, store, context)

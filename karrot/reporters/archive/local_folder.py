@@ -7,16 +7,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from karrot.eventlog.locks import FileLock, flush
-from karrot.reporters.archive.segment_store import ArchiveHour, SegmentName, StoredSegment, StoreError
+from karrot.reporters.archive.segment_store import SegmentName, StoredSegment, StoreError
 
 _LOCK = ".lock"
 _UNFINISHED = ".part"
 _REASONS = {
-    errno.ENOSPC: "full",
-    errno.EDQUOT: "full",
-    errno.EACCES: "permission",
-    errno.EPERM: "permission",
-    errno.EROFS: "permission",
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "full"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "permission"),
 }
 
 
@@ -30,11 +27,17 @@ class Folder:
     def open(self) -> Iterator[StoredSegment]:
         """Lock the folder, delete incomplete files of a killed process, and list the segments."""
         with _explained(f"the archive {self._root} cannot be used"):
-            self._take()
+            if self._lock is None:
+                self._make(self._root)
+                self._lock = FileLock(self._root / _LOCK)
+            if not self._lock.try_acquire():
+                raise StoreError("locked", f"another process writes to the archive {self._root}")
             for folder in self._root.glob("day=*/hour=*"):
-                hour = ArchiveHour.parse(f"{folder.parent.name}/{folder.name}")
-                if hour is not None:
-                    yield from self._listed(hour, clear=True)
+                hour = f"{folder.parent.name}/{folder.name}"
+                yield from self._listed(hour)
+                for part in folder.glob(f".*{_UNFINISHED}"):
+                    if SegmentName.parse(f"{hour}/{part.name[1 : -len(_UNFINISHED)]}"):
+                        part.unlink()
 
     def put(self, name: SegmentName, data: bytes) -> None:
         """Write, sync and rename the file. A failure leaves no file that a reader could take for a segment."""
@@ -42,22 +45,28 @@ class Folder:
             place = self._root / name.path
             if not place.exists():
                 self._make(place.parent)
-                _write(place.with_name(f".{place.name}{_UNFINISHED}"), place, data)
+                part = place.with_name(f".{place.name}{_UNFINISHED}")
+                try:
+                    part.write_bytes(data)
+                    flush(part)
+                    part.rename(place)
+                except OSError:
+                    with suppress(OSError):
+                        part.unlink()
+                    raise
             flush(place.parent)
 
-    def within(self, hour: ArchiveHour) -> Iterator[StoredSegment]:
+    def within(self, hour: str) -> Iterator[StoredSegment]:
         with _explained("the archive cannot be read"):
             yield from self._listed(hour)
 
     def remove(self, names: Iterable[SegmentName]) -> None:
         """Delete segments. Also delete the folders of hours and days that are then empty."""
         with _explained("old segments cannot be deleted"):
-            folders = set()
-            for name in names:
-                place = self._root / name.path
+            places = [self._root / name.path for name in names]
+            for place in places:
                 place.unlink(missing_ok=True)
-                folders.add(place.parent)
-            for folder in folders:
+            for folder in {place.parent for place in places}:
                 with suppress(OSError):  # the folder is not empty
                     folder.rmdir()
                     folder.parent.rmdir()
@@ -67,13 +76,6 @@ class Folder:
             self._lock.close()
             self._lock = None
 
-    def _take(self) -> None:
-        if self._lock is None:
-            self._make(self._root)
-            self._lock = FileLock(self._root / _LOCK)
-        if not self._lock.try_acquire():
-            raise StoreError("locked", f"another process writes to the archive {self._root}")
-
     def _make(self, folder: Path) -> None:
         """Create the folder and its parents, and sync them to disk."""
         if not folder.is_dir():
@@ -81,14 +83,12 @@ class Folder:
             folder.mkdir(exist_ok=True)
             flush(folder.parent)
 
-    def _listed(self, hour: ArchiveHour, *, clear: bool = False) -> Iterator[StoredSegment]:
-        with suppress(FileNotFoundError), os.scandir(self._root / hour.folder) as entries:
+    def _listed(self, hour: str) -> Iterator[StoredSegment]:
+        with suppress(FileNotFoundError), os.scandir(self._root / hour) as entries:
             for entry in entries:
-                name = SegmentName.parse(f"{hour.folder}/{entry.name}")
+                name = SegmentName.parse(f"{hour}/{entry.name}")
                 if name is not None:
                     yield StoredSegment(name, entry.stat().st_size)
-                elif clear and _is_unfinished(hour, entry.name):
-                    Path(entry.path).unlink()
 
 
 @contextmanager
@@ -98,22 +98,3 @@ def _explained(what: str) -> Iterator[None]:
     except OSError as error:
         reason = _REASONS.get(error.errno or 0, "unavailable")
         raise StoreError(reason, f"{what}: {error.strerror or error}") from error
-
-
-def _write(aside: Path, place: Path, data: bytes) -> None:
-    try:
-        aside.write_bytes(data)
-        flush(aside)
-        aside.rename(place)
-    except OSError:
-        with suppress(OSError):
-            aside.unlink()
-        raise
-
-
-def _is_unfinished(hour: ArchiveHour, file: str) -> bool:
-    return (
-        file.startswith(".")
-        and file.endswith(_UNFINISHED)
-        and (SegmentName.parse(f"{hour.folder}/{file[1 : -len(_UNFINISHED)]}") is not None)
-    )

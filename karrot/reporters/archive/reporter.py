@@ -1,9 +1,7 @@
 """Writes each event to one segment of the archive, and saves a report on each write for the API and the pages."""
 
 import zlib
-from collections import defaultdict
-from collections.abc import Iterable
-from typing import NamedTuple, Self
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import structlog
@@ -11,51 +9,36 @@ import structlog
 from karrot import telemetry
 from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
-from karrot.reporters.archive.segment_store import ArchiveHour, SegmentName, SegmentStore, StoredSegment, StoreError
+from karrot.reporters.archive.segment_store import SegmentName, SegmentStore, StoredSegment, StoreError, end_ms, hour_at
 from karrot.reporters.base import REPORT_NOTE, Context, Fact, Report, ReportFailed, Sent, Unreported
 from karrot.settings import types
 from karrot.settings.options import Archive
 
 
-class Amount(NamedTuple):
-    """A number of segments, and their size in bytes."""
-
-    segments: int
-    size: int
-
-    @classmethod
-    def of(cls, found: Iterable[StoredSegment]) -> Self:
-        sizes = [each.size for each in found]
-        return cls(len(sizes), sum(sizes))
-
-
 class Contents:
-    """What the archive holds, as totals by hour, because a month can have tens of thousands of segments."""
+    """What the archive holds, as totals by hour, because a month can have tens of thousands of segments.
+
+    ``hours`` has the number of segments and their size in bytes, ``last`` the newest archived event of each log.
+    """
 
     def __init__(self, found: Iterable[StoredSegment]) -> None:
-        self.hours: dict[ArchiveHour, Amount] = {}
-        self._last: defaultdict[str, int] = defaultdict(int)
+        self.hours: dict[str, tuple[int, int]] = {}
+        self.last: dict[str, int] = {}
         for each in found:
             self.add(each)
 
-    def last(self, log_id: str) -> int:
-        """The sequence number of a log's newest archived event. 0 if there is none."""
-        return self._last[log_id]
-
-    def total(self) -> Amount:
-        return Amount(*map(sum, zip((0, 0), *self.hours.values(), strict=True)))
+    def total(self) -> tuple[int, int]:
+        return sum(many for many, _ in self.hours.values()), sum(size for _, size in self.hours.values())
 
     def add(self, found: StoredSegment) -> None:
-        hour, name = found.name.hour, found.name
-        before = self.hours.get(hour, Amount(0, 0))
-        self.hours[hour] = Amount(before.segments + 1, before.size + found.size)
-        self._last[name.log_id] = max(self.last(name.log_id), name.last)
+        name, (many, size) = found.name, self.hours.get(found.name.hour, (0, 0))
+        self.hours[name.hour] = many + 1, size + found.size
+        self.last[name.log_id] = max(self.last.get(name.log_id, 0), name.last)
 
-    def replace(self, hour: ArchiveHour, found: Iterable[StoredSegment]) -> None:
+    def replace(self, hour: str, found: Sequence[StoredSegment]) -> None:
         """Replace the totals of an hour with the totals of these segments."""
-        listed = list(found)
         self.hours.pop(hour, None)
-        for each in listed:
+        for each in found:
             self.add(each)
 
 
@@ -73,14 +56,15 @@ class Segment:
 
     def __init__(self, first: StoredEvent, most_bytes: int, level: int = 6) -> None:
         self._first, self._last, self._lines, self._size = first, first.seq, 0, 0
-        self._hour = ArchiveHour.at(first.received_at_ms)
+        self._hour = hour_at(first.received_at_ms)
+        self._end_ms = end_ms(self._hour)
         self._most_bytes = most_bytes
         self._gzip = zlib.compressobj(level, wbits=GZIP)
         self._chunks: list[bytes] = []
 
     def add(self, stored: StoredEvent, line: bytes) -> bool:
         """Add an event. Return false if the event must start the next segment."""
-        if self._lines and (self._size + len(line) > self._most_bytes or stored.received_at_ms >= self._hour.end_ms):
+        if self._lines and (self._size + len(line) > self._most_bytes or stored.received_at_ms >= self._end_ms):
             return False
         self._chunks.append(self._gzip.compress(line))
         self._last = stored.seq
@@ -119,12 +103,12 @@ class ArchiveReporter:
     def every_s(self) -> float:
         """The time that an event may wait, but not beyond the first second after its hour."""
         now_ms = self._context.clock.wall_ms()
-        return min(self._options.segment_s, (ArchiveHour.at(now_ms).end_ms - now_ms) / 1000 + 1)
+        return min(self._options.segment_s, (end_ms(hour_at(now_ms)) - now_ms) / 1000 + 1)
 
     def report(self, events: Unreported) -> None:
         """Write the next events that are not archived yet, up to a full segment or the end of an hour."""
         contents = self._known()
-        segment, dropped = self._fill(events, contents.last(events.cursor.log_id))
+        segment, dropped = self._fill(events, contents.last.get(events.cursor.log_id, 0))
         if segment is not None:
             if not self._context.leads():
                 return  # delivery asks too, and leaves the cursor to the next leader
@@ -133,8 +117,7 @@ class ArchiveReporter:
             written = StoredSegment(name, len(data))
             contents.add(written)
             self._count("written", [written])
-            report = report_of(self._options, contents, written, self._context.clock.wall_ms())
-            self._context.remember(REPORT_NOTE, report)
+            self._context.remember(REPORT_NOTE, msgspec.json.encode(self._report(contents, written)))
         if dropped:
             who = self._context.name
             self._context.count(telemetry.REPORTER_DROPPED, dropped, reporter=who, reason="unexpected")
@@ -171,37 +154,36 @@ class ArchiveReporter:
         return segment, dropped
 
     def _enforce_retention(self, contents: Contents) -> None:
-        """Delete segments beyond the limits, oldest first. If this raises, ``contents`` is still correct.
+        """Delete segments beyond the limits, oldest first. An hour is listed first, as the totals may be old.
 
         An hour is deleted when it ended long enough ago by the slower of two clocks, so that no jump deletes a month.
         """
         now_ms = min(self._context.clock.wall_ms(), self._context.log_time_ms())
         while (hour := min(contents.hours, default=None)) is not None:
-            excess = contents.total().size - self._options.max_bytes
-            is_old = hour.end_ms <= now_ms - self._options.retention_s * 1000
-            if not is_old and excess <= 0:
+            is_old = end_ms(hour) <= now_ms - self._options.retention_s * 1000
+            if not is_old and contents.total()[1] <= self._options.max_bytes:
                 return
+            listed = sorted(self._store.within(hour))
+            contents.replace(hour, listed)
+            excess = contents.total()[1] - self._options.max_bytes
             surplus: list[StoredSegment] = []
-            for each in sorted(self._store.within(hour)):
+            for each in listed:
                 if is_old or excess > 0:
                     surplus.append(each)
                     excess -= each.size
             self._store.remove(each.name for each in surplus)
-            contents.replace(hour, self._store.within(hour))
+            contents.replace(hour, listed[len(surplus) :])
             self._count("aged_out" if is_old else "over_size", surplus)
 
-    def _count(self, outcome: str, segments: Iterable[StoredSegment]) -> None:
-        labels = {"reporter": self._context.name, "outcome": outcome}
-        amount = Amount.of(segments)
-        if amount.segments:
-            self._context.count(telemetry.REPORTER_ARCHIVE_SEGMENTS, amount.segments, **labels)
-            self._context.count(telemetry.REPORTER_ARCHIVE_BYTES, amount.size, **labels)
+    def _count(self, outcome: str, segments: Sequence[StoredSegment]) -> None:
+        if segments:
+            labels, size = {"reporter": self._context.name, "outcome": outcome}, sum(each.size for each in segments)
+            self._context.count(telemetry.REPORTER_ARCHIVE_SEGMENTS, len(segments), **labels)
+            self._context.count(telemetry.REPORTER_ARCHIVE_BYTES, size, **labels)
 
-
-def report_of(options: Archive, contents: Contents, written: StoredSegment, at_ms: int) -> bytes:
-    total = contents.total()
-    size = f"{total.segments}, together {total.size / _MIB:.1f} MiB, from {min(contents.hours).folder} on"
-    kept = f"{_AGE.show(options.retention_s)}, and at most {_SIZE.show(options.max_bytes)}"
-    facts = (Fact("Place", str(options.place)), Fact("Segments", size), Fact("Kept", kept))
-    sent = Sent(written.name.path, written.name.lines, "events", at_ms)
-    return msgspec.json.encode(Report(at_ms, 1, facts, (sent,)))
+    def _report(self, contents: Contents, written: StoredSegment) -> Report:
+        options, (segments, size), at_ms = self._options, contents.total(), self._context.clock.wall_ms()
+        held = f"{segments}, together {size / _MIB:.1f} MiB, from {min(contents.hours)} on"
+        kept = f"{_AGE.show(options.retention_s)}, and at most {_SIZE.show(options.max_bytes)}"
+        facts = (Fact("Place", str(options.place)), Fact("Segments", held), Fact("Kept", kept))
+        return Report(at_ms, 1, facts, (Sent(written.name.path, written.name.lines, "events", at_ms),))

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from karrot.aws.errors import FaultKind, fault_of
-from karrot.reporters.archive.segment_store import ArchiveHour, SegmentName, StoredSegment, StoreError
+from karrot.reporters.archive.segment_store import SegmentName, StoredSegment, StoreError
 from karrot.settings.types import Bucket
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ _ATTEMPTS = 2
 _A_CALL = 1000
 """The most objects that one call may delete."""
 
+_NONE: Mapping[str, type[Exception]] = MappingProxyType({})
 _REASONS = {
     FaultKind.THROTTLED: "throttled",
     FaultKind.CREDENTIALS: "credentials",
@@ -50,7 +51,7 @@ def open_client(environ: Mapping[str, str]) -> "S3Client":
 
 
 @contextmanager
-def explained(what: str, expected: Mapping[str, type[Exception]] = MappingProxyType({})) -> Iterator[None]:
+def explained(what: str, expected: Mapping[str, type[Exception]] = _NONE) -> Iterator[None]:
     """Raise boto3's errors as `StoreError` about ``what``, or as ``expected`` says for a code of S3."""
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -82,20 +83,18 @@ class Objects:
 
     def put(self, name: SegmentName, data: bytes) -> None:
         """Store a segment. If the object exists, an earlier request stored it, but its answer was lost."""
-        what = f"{name.file} cannot be stored"
-        with suppress(_AlreadyStored), self._closing(), explained(what, {"PreconditionFailed": _AlreadyStored}):
-            self._client.put_object(
-                Bucket=self._bucket.name, Key=self._bucket.key(name.path), Body=data, IfNoneMatch="*"
-            )
+        stored = {"PreconditionFailed": _AlreadyStored}
+        with suppress(_AlreadyStored), self._calling(f"{name.file} cannot be stored", stored) as client:
+            client.put_object(Bucket=self._bucket.name, Key=self._bucket.key(name.path), Body=data, IfNoneMatch="*")
 
-    def within(self, hour: ArchiveHour) -> Iterator[StoredSegment]:
-        return self._listed(f"{hour.folder}/")
+    def within(self, hour: str) -> Iterator[StoredSegment]:
+        return self._listed(f"{hour}/")
 
     def remove(self, names: Iterable[SegmentName]) -> None:
         keys = [self._bucket.key(name.path) for name in names]
         for start in range(0, len(keys), _A_CALL):
-            with self._closing(), explained("old segments cannot be deleted"):
-                answer = self._client.delete_objects(
+            with self._calling("old segments cannot be deleted") as client:
+                answer = client.delete_objects(
                     Bucket=self._bucket.name,
                     Delete={"Objects": [{"Key": key} for key in keys[start : start + _A_CALL]], "Quiet": True},
                 )
@@ -110,15 +109,9 @@ class Objects:
             self._opened.close()
             self._opened = None
 
-    @property
-    def _client(self) -> "S3Client":
-        if self._opened is None:
-            self._opened = self._open_client()
-        return self._opened
-
     def _listed(self, under: str) -> Iterator[StoredSegment]:
-        with self._closing(), explained(f"{self._bucket} cannot be listed"):
-            pages = self._client.get_paginator("list_objects_v2")
+        with self._calling(f"{self._bucket} cannot be listed") as client:
+            pages = client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket.name, Prefix=self._bucket.key(under)):
                 for each in page.get("Contents", []):
                     name = SegmentName.parse(each["Key"].removeprefix(self._bucket.key("")))
@@ -126,9 +119,12 @@ class Objects:
                         yield StoredSegment(name, each["Size"])
 
     @contextmanager
-    def _closing(self) -> Iterator[None]:
+    def _calling(self, what: str, expected: Mapping[str, type[Exception]] = _NONE) -> Iterator["S3Client"]:
+        """Give the client, and explain its errors. After a failure, the next call opens a new one."""
         try:
-            yield
+            with explained(what, expected):
+                self._opened = self._opened or self._open_client()
+                yield self._opened
         except StoreError:
             self.close()
             raise

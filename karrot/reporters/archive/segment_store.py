@@ -11,41 +11,21 @@ from typing import NamedTuple, Protocol, Self
 from karrot.reporters.base import ReportFailed
 
 _HOUR_MS = 3_600_000
-_MS = 1000
-_HOUR = re.compile(r"day=(\d{4}-\d\d-\d\d)/hour=([01]\d|2[0-3])", re.ASCII)
+_HOUR = "day=%Y-%m-%d/hour=%H"
 _SEGMENT = re.compile(r"([0-9A-Za-z]{1,64})-(\d{1,19})-(\d{1,19})-(\d{1,19})\.jsonl\.gz", re.ASCII)
 
 
-class ArchiveHour(NamedTuple):
-    """An hour in UTC, as the number of hours since 1970."""
+def hour_at(wall_ms: int) -> str:
+    """The folder of an hour in UTC, such as ``day=2026-11-21/hour=14``. Folders sort by time."""
+    return datetime.fromtimestamp(wall_ms // 1000, UTC).strftime(_HOUR)
 
-    number: int
 
-    @classmethod
-    def at(cls, wall_ms: int) -> Self:
-        return cls(wall_ms // _HOUR_MS)
-
-    @classmethod
-    def parse(cls, folder: str) -> Self | None:
-        """The hour that a folder's name means. ``None`` if Karrot does not use such a name."""
-        matched = _HOUR.fullmatch(folder)
-        if matched is None:
-            return None
-        try:
-            start = datetime.strptime(f"{matched[1]} {matched[2]}", "%Y-%m-%d %H").replace(tzinfo=UTC)
-        except ValueError:
-            return None
-        return cls(int(start.timestamp()) * _MS // _HOUR_MS)
-
-    @property
-    def end_ms(self) -> int:
-        return (self.number + 1) * _HOUR_MS
-
-    @property
-    def folder(self) -> str:
-        """The folder's name, such as ``day=2026-11-21/hour=14``. Names sort by time."""
-        start = datetime.fromtimestamp(self.number * _HOUR_MS / _MS, UTC)
-        return f"day={start:%Y-%m-%d}/hour={start:%H}"
+def end_ms(hour: str) -> int:
+    """The time when an hour ends. Raises `ValueError` if no hour has this folder."""
+    start_ms = int(datetime.strptime(hour, _HOUR).replace(tzinfo=UTC).timestamp()) * 1000
+    if hour_at(start_ms) != hour:
+        raise ValueError(hour)  # such as "day=2026-1-1/hour=1"
+    return start_ms + _HOUR_MS
 
 
 class SegmentName(NamedTuple):
@@ -55,7 +35,7 @@ class SegmentName(NamedTuple):
     deleted events before they were archived.
     """
 
-    hour: ArchiveHour
+    hour: str
     log_id: str
     first: int
     last: int
@@ -64,11 +44,13 @@ class SegmentName(NamedTuple):
     @classmethod
     def parse(cls, path: str) -> Self | None:
         """The segment with this path below the archive. ``None`` if the file is not a segment."""
-        folder, _, file = path.rpartition("/")
-        hour, matched = ArchiveHour.parse(folder), _SEGMENT.fullmatch(file)
-        if hour is None or matched is None:
+        hour, _, file = path.rpartition("/")
+        matched = _SEGMENT.fullmatch(file)
+        try:
+            end_ms(hour)
+        except ValueError:
             return None
-        return cls(hour, matched[1], int(matched[2]), int(matched[3]), int(matched[4]))
+        return matched and cls(hour, matched[1], *map(int, matched.groups()[1:]))
 
     @property
     def file(self) -> str:
@@ -76,7 +58,7 @@ class SegmentName(NamedTuple):
 
     @property
     def path(self) -> str:
-        return f"{self.hour.folder}/{self.file}"
+        return f"{self.hour}/{self.file}"
 
 
 def lines_promised(file: str) -> int | None:
@@ -105,7 +87,7 @@ class SegmentStore(Protocol):
     def put(self, name: SegmentName, data: bytes) -> None:
         """Store a segment. When this returns, it is complete and on disk. An existing segment stays unchanged."""
 
-    def within(self, hour: ArchiveHour) -> Iterator[StoredSegment]:
+    def within(self, hour: str) -> Iterator[StoredSegment]:
         """The segments of one hour."""
 
     def remove(self, names: Iterable[SegmentName]) -> None:

@@ -6,6 +6,7 @@ dual-stack, proxies, profiles, and credentials from web identity, containers, po
 
 # ruff: noqa: PLC0415 - loading boto3 takes a second and 30 MB: only the process that publishes loads it
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 
@@ -16,7 +17,6 @@ from karrot.http_client import HttpClient, Limits, RequestFailed
 from karrot.settings.options import CloudWatch as Options
 
 if TYPE_CHECKING:
-    from botocore.config import Config
     from botocore.session import Session
     from types_boto3_cloudwatch.client import CloudWatchClient
     from types_boto3_cloudwatch.type_defs import EmptyResponseMetadataTypeDef, PutMetricDataInputTypeDef
@@ -28,7 +28,6 @@ _ROLE_SESSION = "karrot"
 _METADATA = "ECS_CONTAINER_METADATA_URI_V4"
 _METADATA_TIMEOUT_S = 1.0
 _METADATA_BYTES = 1024 * 1024
-_ARN_REGION = 3
 _log = structlog.get_logger(__name__)
 
 
@@ -50,10 +49,15 @@ def open_client(options: Options, environ: Mapping[str, str]) -> "CloudWatchClie
     boto3 reads everything else from the environment of the process. Call this after the fork, in the process that
     publishes.
     """
+    from botocore.config import Config
     from botocore.session import Session
 
     session = Session()
-    session.set_default_client_config(_limits())  # on the session, so that clients that fetch credentials have it too
+    # The cursor makes sure that a failed send is repeated. boto3's default retries would block a send for minutes.
+    retries: Any = {"mode": "standard", "total_max_attempts": _ATTEMPTS}
+    limits = {"connect_timeout": _CONNECT_TIMEOUT_S, "read_timeout": _READ_TIMEOUT_S, "retries": retries}
+    # On the session, so that clients that fetch credentials have it too.
+    session.set_default_client_config(Config(**limits, user_agent_extra="karrot"))
     region = find_region(options, environ, session.get_config_variable("region"))
     session.set_config_variable("region", region)  # for the same clients: they know only AWS_DEFAULT_REGION
     if options.iam_role:
@@ -66,25 +70,12 @@ def open_client(options: Options, environ: Mapping[str, str]) -> "CloudWatchClie
 def find_region(options: Options, environ: Mapping[str, str], profile_region: str | None) -> str | None:
     """The first Region of these: ``AWS_REGION``, ``AWS_DEFAULT_REGION``, the default, the ECS task's, the profile's.
 
-    ``options.default_region`` is the Region of the first Karrot. Sites with the first Karrot's defaults have their
-    metrics there, wherever the task runs. ``profile_region`` is the Region that boto3 finds without ``AWS_REGION``,
-    which it does not read. The result is ``None`` if no source has a Region. The ECS task metadata is read only if no
-    earlier source has a Region, with a time limit of a second.
+    Sites with the first Karrot's defaults have their metrics in the default one, wherever the task runs.
+    ``profile_region`` is the Region that boto3 finds without ``AWS_REGION``, which it does not read. The result is
+    ``None`` if no source has a Region.
     """
     known = environ.get("AWS_REGION", "").strip() or environ.get("AWS_DEFAULT_REGION", "").strip()
     return known or options.default_region or _region_of_task(environ.get(_METADATA, "")) or profile_region or None
-
-
-def _limits() -> "Config":
-    from botocore.config import Config
-
-    # The cursor makes sure that a failed send is repeated. boto3's default retries would block a send for minutes.
-    return Config(
-        connect_timeout=_CONNECT_TIMEOUT_S,
-        read_timeout=_READ_TIMEOUT_S,
-        retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
-        user_agent_extra="karrot",
-    )
 
 
 def _assume(session: "Session", role: str) -> None:
@@ -95,30 +86,26 @@ def _assume(session: "Session", role: str) -> None:
     own = session.get_credentials()
     if own is None:
         raise NoCredentialsError
-    fetcher = AssumeRoleCredentialFetcher(
-        session.create_client, own, role, extra_args={"RoleSessionName": _ROLE_SESSION}
-    )
+    named = {"RoleSessionName": _ROLE_SESSION}
+    fetcher = AssumeRoleCredentialFetcher(session.create_client, own, role, extra_args=named)
     # botocore has no public way to set credentials that refresh themselves on a session.
     session._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def _region_of_task(address: str) -> str | None:
-    """The Region of this process's ECS task. ``None`` outside ECS, or if the agent does not answer."""
+    """The Region of this process's ECS task: in ``TaskARN`` (``arn:aws:ecs:<region>:…``), or ``AvailabilityZone``.
+
+    ``None`` outside ECS, or if the agent does not answer within a second.
+    """
     if not address.startswith("http://"):
         return None
     limits = Limits(timeout_s=_METADATA_TIMEOUT_S, retries=0, max_bytes=_METADATA_BYTES)
     try:
         with HttpClient(address, limits) as client:
-            return _region_in(client.read(object, "/task"))
+            task: Any = client.read(dict[str, Any], "/task")
     except (RequestFailed, ValueError):  # try the next source
         return None
-
-
-def _region_in(task: Any) -> str | None:
-    """The Region in ``TaskARN`` (``arn:aws:ecs:<region>:…``), or else in ``AvailabilityZone`` (``<region>a``)."""
-    if not isinstance(task, dict):
-        return None
-    parts = str(task.get("TaskARN", "")).split(":")
-    if len(parts) > _ARN_REGION and parts[_ARN_REGION]:
-        return parts[_ARN_REGION]
+    in_arn = re.match(r"(?:[^:]*:){3}([^:]+)", str(task.get("TaskARN", "")))
+    if in_arn:
+        return in_arn[1]
     return str(task.get("AvailabilityZone", "")).rstrip("abcdefghijklmnopqrstuvwxyz") or None

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import StrEnum
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
@@ -30,7 +29,6 @@ _NOT_PLAIN = re.compile(r"[^ -$&-~]")
 _PRINTABLE = re.compile(r" *[!-~][ -~]*")
 _DIGEST = 8
 _CUT = re.compile(rf".*~[0-9a-f]{{{_DIGEST}}}")
-_LONGEST_ESCAPE = len("%FF")
 
 
 class Encoded(NamedTuple):
@@ -46,39 +44,35 @@ def dimension_value(name: str) -> Encoded:
 
 def metric_name(name: str) -> Encoded:
     """The name in the legacy layout. The first Karrot's name stays, unless it looks like an encoding."""
-    return Encoded(name, cut=False) if _could_always_be_sent(name) else _within(name, MAX_METRIC_NAME)
+    if _PRINTABLE.fullmatch(name) and not _looks_cut(name, MAX_METRIC_NAME):
+        meant = "" if name == EMPTY else unquote(name)
+        if meant == name or _encoded(meant) != name:
+            return Encoded(name, cut=False)
+    return _within(name, MAX_METRIC_NAME)
 
 
 def _within(name: str, limit: int) -> Encoded:
     text = _encoded(name)
-    if len(text) <= limit and not _looks_cut(text, limit):
+    if not _looks_cut(text, limit):
         return Encoded(text, cut=False)
     head = re.sub("%.?$", "", text[: limit - _DIGEST - 1])
     return Encoded(f"{head}~{sha256(_utf8(name)).hexdigest()[:_DIGEST]}", cut=True)
 
 
 def _looks_cut(text: str, limit: int) -> bool:
-    """Whether a longer name could have been cut to this text. If so, the text itself is treated as too long."""
-    return len(text) > limit - _LONGEST_ESCAPE and _CUT.fullmatch(text) is not None
-
-
-def _could_always_be_sent(name: str) -> bool:
-    if not _PRINTABLE.fullmatch(name) or len(name) > MAX_METRIC_NAME or _looks_cut(name, MAX_METRIC_NAME):
-        return False
-    meant = "" if name == EMPTY else unquote(name)
-    return meant == name or _encoded(meant) != name
+    """Whether the text is too long, or a longer name could have been cut to it: then it is treated as too long."""
+    return len(text) > limit or (len(text) > limit - len("%FF") and _CUT.fullmatch(text) is not None)
 
 
 def _encoded(name: str) -> str:
     if not name:
         return EMPTY
-    if name == EMPTY or name.isspace():
-        return "".join(map(_escaped, name))
-    return _NOT_PLAIN.sub(lambda found: _escaped(found[0]), name)
+    plain = "" if name == EMPTY or name.isspace() else name
+    return _NOT_PLAIN.sub(lambda found: _escaped(found[0]), plain) or _escaped(name)
 
 
-def _escaped(character: str) -> str:
-    return "".join(f"%{byte:02X}" for byte in _utf8(character))
+def _escaped(text: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in _utf8(text))
 
 
 def _utf8(text: str) -> bytes:
@@ -101,8 +95,6 @@ MAX_DATA = 1000
 
 MAX_BYTES = 900_000
 """Bytes of uncompressed JSON per request. CloudWatch accepts 1 MB, but does not say if that is 10^6 or 2^20 bytes."""
-
-_SEPARATOR = len(", ")
 
 
 class MetricKey(NamedTuple):
@@ -129,11 +121,8 @@ class Datum:
 
     def wire(self) -> "MetricDatumTypeDef":
         """The datum as boto3 takes it, with a time zone. Raises `OverflowError` beyond the year 9999."""
-        wire: MetricDatumTypeDef = {
-            "MetricName": self.metric,
-            "Value": self.value,
-            "Timestamp": EPOCH + timedelta(milliseconds=self.timestamp_ms),
-        }
+        at = EPOCH + timedelta(milliseconds=self.timestamp_ms)
+        wire: MetricDatumTypeDef = {"MetricName": self.metric, "Value": self.value, "Timestamp": at}
         if self.dimensions:
             wire["Dimensions"] = [{"Name": name, "Value": value} for name, value in self.dimensions]
         if self.unit is not None:
@@ -144,36 +133,24 @@ class Datum:
 
     def size(self) -> int:
         """An upper bound of the datum's bytes in boto3's JSON, with its separator."""
-        spelled = {**self.wire(), "Timestamp": self.timestamp_ms / 1000}
-        return len(json.dumps(spelled)) + _SEPARATOR
+        return len(json.dumps({**self.wire(), "Timestamp": self.timestamp_ms / 1000})) + len(", ")
 
 
-class Reason(StrEnum):
-    """Why a datum is refused before it is sent. The values are stable: they appear in logs and as label values."""
-
-    VALUE = "value"
-    TOO_OLD = "too_old"
-    TOO_NEW = "too_new"
-
-    @property
-    def sentence(self) -> str:
-        return _RULES[self]
-
-
-_RULES = {
-    Reason.VALUE: "a value must be a number between -2^360 and 2^360",
-    Reason.TOO_OLD: "it was observed more than two weeks ago, by the clocks of its source and of this machine",
-    Reason.TOO_NEW: "it was observed more than two hours ahead of this machine's clock",
+REASONS = {
+    "value": "a value must be a number between -2^360 and 2^360",
+    "too_old": "it was observed more than two weeks ago, by the clocks of its source and of this machine",
+    "too_new": "it was observed more than two hours ahead of this machine's clock",
 }
+"""Why a datum is refused before it is sent. The keys are stable: they are label values."""
 
 
-def why_refused(datum: Datum, now_ms: int) -> Reason | None:
-    """The first reason why CloudWatch would refuse a datum now. ``None`` if CloudWatch would accept the datum."""
+def why_refused(datum: Datum, now_ms: int) -> str | None:
+    """The first of `REASONS` for which CloudWatch would refuse a datum now. ``None`` if it would accept the datum."""
     if not -MAX_MAGNITUDE <= datum.value <= MAX_MAGNITUDE:  # NaN fails every comparison
-        return Reason.VALUE
+        return "value"
     if datum.timestamp_ms < now_ms - MAX_AGE_MS:
-        return Reason.TOO_OLD
-    return Reason.TOO_NEW if datum.timestamp_ms > now_ms + MAX_AHEAD_MS else None
+        return "too_old"
+    return "too_new" if datum.timestamp_ms > now_ms + MAX_AHEAD_MS else None
 
 
 def envelope(namespace: str) -> int:
@@ -182,14 +159,12 @@ def envelope(namespace: str) -> int:
 
 def batches(data: Iterable[Datum], namespace: str) -> Iterator[list[Datum]]:
     """The data in order, in lists that each fit into one request. A datum that is too large gets its own list."""
-    empty = envelope(namespace)
-    batch: list[Datum] = []
-    size = empty
+    batch, size = list[Datum](), envelope(namespace)
     for datum in data:
         added = datum.size()
         if batch and (len(batch) == MAX_DATA or size + added > MAX_BYTES):
             yield batch
-            batch, size = [], empty
+            batch, size = [], envelope(namespace)
         batch.append(datum)
         size += added
     if batch:

@@ -6,7 +6,8 @@ with what is newest then.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from itertools import islice
+from functools import cached_property
+from itertools import islice, starmap
 from random import Random
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ from karrot.reporters.base import (
     Sent,
     Unreported,
 )
-from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, MetricKey, why_refused
+from karrot.reporters.cloudwatch.datum_limits_and_batches import REASONS, Datum, MetricKey, why_refused
 from karrot.reporters.cloudwatch.group_data import data_of, heartbeat
 from karrot.reporters.cloudwatch.membership import OUTSIDE_BOUND, Membership
 from karrot.reporters.cloudwatch.sender import Refusal, Sender, SendOutcome
@@ -72,10 +73,7 @@ class CloudWatchReporter:
 
     def __init__(self, options: Options, sender: Sender, context: Context, random: Random) -> None:
         self.every_s = float(options.interval_s)
-        self._options = options
-        self._sender = sender
-        self._context = context
-        self._random = random
+        self._options, self._sender, self._context, self._random = options, sender, context, random
         self._log_id = ""
         self._beats: dict[str, int] = {}
         self._settled: dict[MetricKey, int] = {}
@@ -84,7 +82,11 @@ class CloudWatchReporter:
         self._fault: Fault | None = None
         self._refused: dict[str, RefusedDatum] = {}
         self._sent: tuple[Sent, ...] = ()
-        self._membership: Membership | None = None
+
+    @cached_property
+    def _groups(self) -> Membership:
+        """The groups inside the limit. At first, they are the groups that the previous leader saved in the log."""
+        return Membership(self._options, self._context.recall(_INSIDE))
 
     def report(self, events: Unreported) -> None:
         after = events.cursor
@@ -113,13 +115,16 @@ class CloudWatchReporter:
         new = [each.datum for key, each in news.data.items() if self._settled.get(key) != each.datum.timestamp_ms]
         checked = [(datum, why_refused(datum, now_ms)) for datum in new]
         outcome = self._sender.send([datum for datum, why in checked if why is None])
-        outcome.refused += [Refusal(datum, why.value, why.sentence) for datum, why in checked if why is not None]
-        for refusal in outcome.refused:
-            self._refuse(refusal, now_ms)
-        self._settled |= {each.key: each.timestamp_ms for each in outcome.delivered}
-        self._settled |= {each.datum.key: each.datum.timestamp_ms for each in outcome.refused}
+        outcome.refused += [Refusal(datum, why, REASONS[why]) for datum, why in checked if why is not None]
+        for datum, reason, text in outcome.refused:
+            self._add(telemetry.REPORTER_DROPPED, 1, reason=reason)
+            self._refused.pop(_what(datum), None)  # each send may refuse the same metric
+            self._refused[_what(datum)] = RefusedDatum(_what(datum), reason, text, now_ms)
+        self._refused = dict(list(self._refused.items())[-_SHOWN:])
+        settled = (*outcome.delivered, *(each.datum for each in outcome.refused))
+        self._settled |= {each.key: each.timestamp_ms for each in settled}
         self._add(telemetry.REPORTER_CLOUDWATCH_DATA, len(outcome.delivered), outcome="sent")
-        self._note(outcome, kept=len(new) - len(outcome.delivered) - len(outcome.refused))
+        self._note(outcome, kept=len(new) - len(settled))
         self._fault = outcome.fault or (self._fault if fails_until_a_call and not outcome.calls else None)
         if self._fault is not None:
             self._failures += 1
@@ -138,7 +143,7 @@ class CloudWatchReporter:
         for state in states:
             key = state.key
             if state.gone:
-                self._inside().leaves(key)
+                self._groups.leaves(key)
                 continue
             seq, at_ms = _kafka_verdict(state)
             if seq > after.seq:
@@ -151,19 +156,17 @@ class CloudWatchReporter:
                 except Exception:  # noqa: BLE001 - one unexpected group must not stop all others
                     _log.exception("a group could not be processed", code="event_not_processed", seq=state.seq)
                     news.dropped["unexpected"] += 1
-        groups = dict(news.data)
-        news.data.clear()  # the report shows the first data: the heartbeats, and then the groups
+        beating: dict[MetricKey, _Newest] = {}
         for cluster, at_ms in beats.items() if Layout.DIMENSIONS in options.layouts else ():
             if at_ms < max(log_ms - 1000 * options.ttl_s, self._beats.get(cluster, -_SAME_BEAT_MS) + _SAME_BEAT_MS):
                 continue
-            if cluster not in self._beats and len(self._beats) + len(news.heard) >= _MOST_CLUSTERS:
+            if cluster not in self._beats and len(self._beats | news.heard) >= _MOST_CLUSTERS:
                 news.dropped["over_cap"] += 1  # clients can invent names
                 continue
             news.heard[cluster] = at_ms
             beat = heartbeat(cluster, now_ms - (log_ms - at_ms), options)
-            news.data[beat.key] = _Newest(beat, cluster, at_ms)
-        news.data.update(groups)
-        return news
+            beating[beat.key] = _Newest(beat, cluster, at_ms)
+        return news._replace(data=beating | news.data)  # the report shows the first data
 
     def _verdict(self, state: GroupState, cut_off: Collection[str]) -> GroupState:
         """The verdict that counts. Of a Burrow that is cut off from Kafka, the second opinion of `watch` does."""
@@ -184,7 +187,7 @@ class CloudWatchReporter:
             news.dropped["unknown"] += len(group.data)
         elif state.log_time_ms < log_ms - 1000 * self._options.ttl_s:
             news.dropped["expired"] += len(group.data)
-        elif group.data and not self._inside().admits(state.key, state.log_time_ms):
+        elif group.data and not self._groups.admits(state.key, state.log_time_ms):
             news.dropped["over_cap"] += 1
         elif group.data:
             self._add(telemetry.REPORTER_CLOUDWATCH_DATA, group.cut, outcome="name_cut")
@@ -202,31 +205,12 @@ class CloudWatchReporter:
         backoff = Backoff(0.5, 60.0) if kind is FaultKind.THROTTLED else Backoff(1.0, min(60.0, self.every_s))
         return backoff.spread_seconds(self._failures, self._random)
 
-    def _refuse(self, refusal: Refusal, now_ms: int) -> None:
-        """Count and show a refusal. It replaces an older one of the same metric, which each send may refuse."""
-        self._add(telemetry.REPORTER_DROPPED, 1, reason=refusal.reason)
-        what = _what(refusal.datum)
-        self._refused.pop(what, None)
-        self._refused[what] = RefusedDatum(what, refusal.reason, refusal.text, now_ms)
-        if len(self._refused) > _SHOWN:
-            del self._refused[next(iter(self._refused))]
-
     def _add(self, metric: Metric, many: int, **labels: str) -> None:
         if many:
             self._context.count(metric, many, reporter=self._context.name, **labels)
 
-    def _inside(self) -> Membership:
-        """The groups inside the limit. At first, they are the groups that the previous leader saved in the log."""
-        if self._membership is None:
-            try:
-                self._membership = Membership.restore(self._context.recall(_INSIDE), self._options)
-            except ValueError as error:
-                _log.error("the groups with metrics are chosen again", code="groups_chosen_again", reason=str(error))
-                self._membership = Membership(self._options)
-        return self._membership
-
     def _note(self, outcome: SendOutcome, kept: int) -> None:
-        inside, context = self._inside(), self._context
+        inside, context = self._groups, self._context
         # A log that replaced another log has no notes yet.
         if inside.changed or (inside.inside and context.recall(_INSIDE) is None):
             context.remember(_INSIDE, inside.dump())
@@ -242,13 +226,8 @@ class CloudWatchReporter:
             "groups with metrics": f"{inside.inside:,} of at most {self._options.max_groups:,}",
             "groups left out": outside,
         }
-        report = Report(
-            at_ms=context.clock.wall_ms(),
-            sent_count=len(outcome.delivered),
-            facts=tuple(Fact(name, text) for name, text in facts.items()),
-            sent=self._sent,
-            refused=tuple(reversed(self._refused.values())),
-        )
+        shown, refused = tuple(starmap(Fact, facts.items())), tuple(reversed(self._refused.values()))
+        report = Report(context.clock.wall_ms(), len(outcome.delivered), shown, self._sent, refused)
         context.remember(REPORT_NOTE, msgspec.json.encode(report))
 
 

@@ -1,8 +1,10 @@
-"""Sends data to CloudWatch in as few calls as CloudWatch's limits allow. Finds the bad data of a rejected call."""
+"""Sends data to CloudWatch in as few calls as CloudWatch's limits allow. Finds the bad data of a failed call."""
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from math import ceil
+from typing import NamedTuple
 
 from karrot.aws.errors import ABOUT_THE_DATA, Fault, FaultKind, fault_of
 from karrot.reporters.cloudwatch.boto_client import PutMetricData
@@ -13,14 +15,14 @@ _BURST, _CALLS_PER_S = 10, 10.0
 
 _PARTS = 4
 SEARCH_CALLS = 160
-"""The most further calls of a send for rejected data: enough for ten bad data among 1,000, even if none is named."""
+"""The most further calls of a send for bad data: enough for ten bad data among 1,000, even if none is named."""
 
+_SERVER_ERROR = 500
 _PASSING = (FaultKind.UNAVAILABLE, FaultKind.THROTTLED)
 """Faults that a new client would not solve."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(NamedTuple):
     """A datum that is not sent, and never will be. ``reason`` is stable."""
 
     datum: Datum
@@ -36,7 +38,6 @@ class SendOutcome:
     refused: list[Refusal] = field(default_factory=list)
     calls: int = 0
     fault: Fault | None = None
-    searched: int = field(default=0, compare=False)
 
 
 class Sender:
@@ -58,21 +59,54 @@ class Sender:
         monotonic: Callable[[], float],
         may_call: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._open_client = open_client
-        self._namespace = namespace
-        self._count = count
-        self._pause, self._monotonic = pause, monotonic
-        self._began_s = 0.0
-        self._may_call = may_call
+        self._open_client, self._namespace = open_client, namespace
+        self._count, self._pause, self._monotonic, self._may_call = count, pause, monotonic, may_call
         self._client: PutMetricData | None = None
+        self._began_s = 0.0
+        self._was_unavailable = False
 
     def send(self, data: Sequence[Datum]) -> SendOutcome:
-        """Send the data. Problems with AWS, the network or the credentials do not raise: sending stops at the first."""
+        """Send the data. Problems with AWS, the network or the credentials do not raise: sending stops at the first.
+
+        CloudWatch takes all data of a call, or none. If it rejects a call, the data are sent in parts. A datum is
+        refused if it was rejected alone, or if the answer named every datum of the call. So an answer with wrong
+        positions, after which no position is used, costs calls, but never a good datum.
+
+        A datum can also cause an answer 5xx, without being refused. So if the send before ended with 5xx, such a call
+        is sent in parts too, after all others. This ends when too many calls in a row get this answer.
+        """
         outcome, self._began_s = SendOutcome(), self._monotonic()
-        for batch in batches(data, self._namespace):
-            outcome.fault = self._settle(batch, outcome)
-            if outcome.fault is not None:
+        queue = deque[tuple[list[Datum], Fault | None]]((batch, None) for batch in batches(data, self._namespace))
+        named: list[Datum] = []
+        trusts, searched, in_a_row = True, 0, 0
+        while queue:
+            part, cause = queue.popleft()
+            is_over = cause is not None and searched >= SEARCH_CALLS
+            searched += cause is not None
+            fault = cause if is_over else self._call(part, outcome)
+            if fault is None:
+                outcome.delivered += part
+                in_a_row = 0
+                trusts = trusts and part is not named
+            elif fault.kind in ABOUT_THE_DATA:
+                members = {at for at in fault.members if 0 <= at < len(part)}
+                if is_over or len(part) in {1, len(members)}:
+                    text = f"not tried again after {SEARCH_CALLS} calls for rejected data: " if is_over else ""
+                    outcome.refused += [Refusal(datum, fault.kind, text + fault.text) for datum in part]
+                    continue
+                parts = _parts(part, members if trusts else ())
+                named = parts[0] if trusts and members else named
+                queue.extendleft((each, fault) for each in reversed(parts))
+            elif fault.status >= _SERVER_ERROR and self._was_unavailable and in_a_row < _PARTS and not is_over:
+                in_a_row += 1
+                if len(part) > 1:
+                    queue.extend((each, fault) for each in _parts(part))
+                else:
+                    outcome.fault = fault
+            else:
+                outcome.fault = fault
                 break
+        self._was_unavailable = outcome.fault is not None and outcome.fault.status >= _SERVER_ERROR
         if outcome.fault is not None and outcome.fault.kind not in _PASSING:
             self.close()  # so the next send reads credentials and configuration files again
         return outcome
@@ -82,39 +116,6 @@ class Sender:
         if self._client is not None:
             self._client.close()
             self._client = None
-
-    def _settle(self, data: list[Datum], outcome: SendOutcome, *, trusts: bool = True) -> Fault | None:
-        """Deliver or refuse each datum. If CloudWatch rejects the call, which took none of them, send them in parts.
-
-        A datum is refused if it was rejected alone, or if the answer named every datum of the call. So an answer with
-        wrong positions (then ``trusts`` becomes false) costs calls, but never a good datum. After too many calls, the
-        rest is refused untried.
-        """
-        fault = self._call(data, outcome)
-        if fault is None:
-            outcome.delivered += data
-            return None
-        if fault.kind not in ABOUT_THE_DATA:
-            return fault
-        members = {at for at in fault.members if 0 <= at < len(data)}
-        if len(data) in {1, len(members)}:
-            outcome.refused += [Refusal(datum, fault.kind, fault.text) for datum in data]
-            return None
-        named = [data[at] for at in sorted(members)] if trusts else []
-        unnamed = [datum for at, datum in enumerate(data) if at not in members]
-        size = ceil(len(data) / _PARTS)
-        for part in [named, unnamed] if named else [data[at : at + size] for at in range(0, len(data), size)]:
-            if outcome.searched >= SEARCH_CALLS:
-                text = f"not tried again after {SEARCH_CALLS} calls for rejected data: {fault.text}"
-                outcome.refused += [Refusal(datum, fault.kind, text) for datum in part]
-                continue
-            outcome.searched += 1
-            before = len(outcome.refused)
-            stopped = self._settle(part, outcome, trusts=trusts)
-            if stopped is not None:
-                return stopped
-            trusts = trusts and (part is not named or len(outcome.refused) > before)
-        return None
 
     def _call(self, data: list[Datum], outcome: SendOutcome) -> Fault | None:
         """Make one request. If the credentials became invalid, make a second request with a new client."""
@@ -144,3 +145,11 @@ class Sender:
             return fault
         self._count(status=str(answer["ResponseMetadata"]["HTTPStatusCode"]))
         return None
+
+
+def _parts(data: Sequence[Datum], members: Collection[int] = ()) -> list[list[Datum]]:
+    """The data at the positions ``members`` and all others. Without positions, parts of the same size."""
+    if members:
+        return [[each for at, each in enumerate(data) if (at in members) is asked] for asked in (True, False)]
+    size = ceil(len(data) / _PARTS)
+    return [[*data[at : at + size]] for at in range(0, len(data), size)]

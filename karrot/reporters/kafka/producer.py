@@ -55,9 +55,11 @@ class KafkaTopic:
         self._trouble: KafkaError | None = None
         try:
             self._given = read(options.properties)
-            properties = self._properties(options)
+            given = {name: value for name, value in self._given.items() if name not in _OTHER_NAMES}
+            properties = {**_DEFAULTS, **complete(given, options.bootstrap), **_OURS}
             self._tokens = properties.get("oauth_cb")
-            self._producer = Producer(properties)
+            own = {"message.timeout.ms": round(self._timeout_s * 1000), "error_cb": self._note_trouble}
+            self._producer = Producer(properties | own)
         except NoToken as error:
             raise NoTopic(error.reason, str(error)) from None
         except (PropertiesError, KafkaException, ValueError, TypeError) as error:
@@ -107,8 +109,3 @@ class KafkaTopic:
     def _note_trouble(self, error: KafkaError) -> None:
         if error.code() != _ALL_DOWN:
             self._trouble = error
-
-    def _properties(self, options: Kafka) -> dict[str, Any]:
-        given = {name: value for name, value in self._given.items() if name not in _OTHER_NAMES}
-        ours = {**_OURS, "message.timeout.ms": round(self._timeout_s * 1000), "error_cb": self._note_trouble}
-        return {**_DEFAULTS, **complete(given, options.bootstrap), **ours}

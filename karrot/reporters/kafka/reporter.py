@@ -95,10 +95,10 @@ class KafkaReporter:
         batch, refused = self._batch(events)
         self._topic = self._topic or self._open()
         outcomes = self._topic.send([message for _, message in batch])
-        written = []
+        offsets: dict[int, list[int]] = {}
         for (stored, message), outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, Written):
-                written.append(outcome)
+                offsets.setdefault(outcome.partition, []).append(outcome.offset)
             elif outcome.is_final:
                 size = len(message.value)
                 words = {"event_id": stored.event_id, "bytes": size, "reason": outcome.text}
@@ -109,9 +109,17 @@ class KafkaReporter:
                 raise ReportFailed(outcome.reason, outcome.text)
         for each in refused:
             self._context.count(telemetry.REPORTER_DROPPED, 1, reporter=self._context.name, reason=each.reason)
+        # The report has the number of messages and the last offset of each partition, and the newest refused events.
+        topic, at_ms = self._options.topic, self._context.clock.wall_ms()
         before = read_report(self._context.recall(REPORT_NOTE))
-        report = report_of(self._options, before, written, refused, self._context.clock.wall_ms())
-        self._context.remember(REPORT_NOTE, report)
+        facts = (Fact("Topic", topic), Fact("Brokers", ", ".join(self._options.bootstrap)))
+        sent = (
+            Sent(f"{topic}-{partition} up to offset {max(found)}", len(found), "events", at_ms)
+            for partition, found in sorted(offsets.items())
+        )
+        kept = (*reversed(refused), *(before.refused if before else ()))[:_SHOWN]
+        report = Report(at_ms, len(offsets), facts, tuple(islice(sent, _SHOWN)), kept)
+        self._context.remember(REPORT_NOTE, msgspec.json.encode(report))
 
     def close(self) -> None:
         if self._topic is not None:
@@ -137,25 +145,3 @@ class KafkaReporter:
     def _refused(self, stored: StoredEvent, reason: str, text: str) -> RefusedDatum:
         what = f"{stored.event_id}: {stored.event.cluster} {stored.event.consumer}"
         return RefusedDatum(what, reason, text, self._context.clock.wall_ms())
-
-
-def report_of(
-    options: Kafka, before: Report | None, written: Sequence[Written], refused: Sequence[RefusedDatum], at_ms: int
-) -> bytes:
-    """The report on a send, as a note for the log. The report keeps the 20 newest refused events, newest first."""
-    facts = (Fact("Topic", options.topic), Fact("Brokers", ", ".join(options.bootstrap)))
-    earlier = before.refused if before else ()
-    kept = (*reversed(refused), *earlier)[:_SHOWN]
-    sent = _sent(options.topic, written, at_ms)
-    return msgspec.json.encode(Report(at_ms, len(sent), facts, sent[:_SHOWN], kept))
-
-
-def _sent(topic: str, written: Sequence[Written], at_ms: int) -> tuple[Sent, ...]:
-    """For each partition: the number of messages written, and the last offset."""
-    offsets: dict[int, list[int]] = {}
-    for each in written:
-        offsets.setdefault(each.partition, []).append(each.offset)
-    return tuple(
-        Sent(f"{topic}-{partition} up to offset {max(found)}", len(found), "events", at_ms)
-        for partition, found in sorted(offsets.items())
-    )

@@ -12,34 +12,31 @@ from typing import NamedTuple
 
 import structlog
 from prometheus_client.core import Metric as ClientMetric
-from prometheus_client.core import Sample
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from karrot import __version__, telemetry
-from karrot.eventlog.base import HOUSEKEEPING, Counter, EventLog, GroupState, LogUnavailableError, ReporterState
+from karrot.eventlog.base import HOUSEKEEPING, Counter, EventLog, GroupState, LogUnavailableError
 from karrot.reporters import commits_read
 from karrot.reporters.base import backlog
 from karrot.reporters.prometheus.group_metrics import (
     ExportedGroup,
     Family,
-    ListedFamily,
-    family_name,
+    by_label,
     group_families,
-    header,
     label_value,
-    listed_partitions,
+    line,
+    one,
     opaque,
     partition_families,
     row_of,
-    sample,
     second_opinions,
-    topic_families,
     watched_families,
 )
-from karrot.telemetry import Histogram, Metric
+from karrot.telemetry import Histogram
 
-Counts = Mapping[str, Mapping[tuple[tuple[str, str], ...], float]]
+Labels = tuple[tuple[str, str], ...]
 
 _ORDER = {metric.name: place for place, metric in enumerate(telemetry.METRICS)}
 _NOW = {metric.name: metric.now for metric in telemetry.METRICS if metric.now}
@@ -81,41 +78,66 @@ class LogCollector:
         return ()
 
     def collect(self) -> Iterator[ClientMetric]:
-        """The families as objects of the client library. `families` is faster than this method."""
-        return map(_client_metric, self.families())
+        """The families as objects of the client library, for a registry. `render` writes `families` directly."""
+        text = b"".join(_written(self.families(), (), openmetrics=True)) + _EOF
+        return text_string_to_metric_families(text.decode())  # type: ignore[no-untyped-call, no-any-return]
 
     def families(self) -> Sequence[Family]:
         """All families, in the order of `karrot.telemetry.METRICS`; without a log, those that do not need it."""
         try:
-            families = [*self._read(), *_always(self._log)]
+            families, is_readable = list(self._read()), True
         except LogUnavailableError as error:
             _log.warning("a scrape cannot read the event log", code="scrape_without_log", reason=str(error))
-            families = list(_always(self._log, readable=False))
+            families, is_readable = [], False
+        build = tuple(zip(telemetry.BUILD_INFO.labels, (__version__, platform.python_version()), strict=True))
+        families.append(Family(telemetry.BUILD_INFO, [line(telemetry.BUILD_INFO.name, build, 1)]))
+        families.append(one(telemetry.LOG_WRITABLE, int(is_readable and self._log.writable() is None)))
         return sorted(families, key=lambda family: _ORDER[family.metric.name])
 
     def _read(self) -> Iterator[Family]:
-        live = [state for state in self._log.live() if not state.is_test]
+        log, options = self._log, self._options
+        live = [state for state in log.live() if not state.is_test]
         of_burrow = [state for state in live if state.is_of_burrow]
         rows = self._rows([state for state in live if not state.is_of_burrow] if of_burrow else live)
         yield from group_families(rows)
-        yield second_opinions(rows, self._log.log_time_ms())
-        yield from _if_readable(self._by_partition(rows))
-        if self._options.watch:
-            yield from _if_readable(watched_families(self._log, self._options.excludes))
-        yield _burrow_self_lag(of_burrow)
-        known = {label_value(cluster): each for cluster, each in commits_read.read(self._log).items()}
-        yield _by_cluster(telemetry.BURROW_LAST_COMMIT, {name: each.newest_ms / 1000 for name, each in known.items()})
-        yield _by_cluster(telemetry.BURROW_CUT_OFF, {name: int(each.is_cut_off) for name, each in known.items()})
-        yield _one(telemetry.CONSUMERS, len(live))
-        yield _heard_family(self._log, self._options.expected_clusters)
-        yield from _log_families(self._log)
-        yield from _if_readable(_replica_families(self._log))
-        yield from _if_readable(self._housekeeping())
-        chosen = self._options.reporters
-        states = [state for state in self._log.reporters() if chosen is None or state.name in chosen]
-        yield from _reporter_families(self._log, states)
-        yield from _counter_families(self._log.counters(), chosen or ())
-        yield _one(telemetry.LOG_MEMORY_AGE, (self._log.memory_age_ms() or 0) / 1000)
+        yield second_opinions(rows, log.log_time_ms())
+        yield one(telemetry.CONSUMERS, len(live))
+
+        lags: dict[str, float] = {}
+        for state in of_burrow:  # any of a cluster's Burrows may post
+            if state.summary.total_lag is not None:
+                cluster = label_value(state.key.cluster)
+                lags[cluster] = max(lags.get(cluster, 0), state.summary.total_lag)
+        yield by_label(telemetry.BURROW_SELF_LAG, lags)
+        known = {label_value(cluster): each for cluster, each in commits_read.read(log).items()}
+        yield by_label(telemetry.BURROW_LAST_COMMIT, {name: each.newest_ms / 1000 for name, each in known.items()})
+        yield by_label(telemetry.BURROW_CUT_OFF, {name: int(each.is_cut_off) for name, each in known.items()})
+        heard: dict[str, float] = {}
+        for name, at_ms in log.heard().items():
+            heard[label_value(name)] = max(at_ms / 1000, heard.get(label_value(name), 0))
+        # Burrow writes cluster names in lower case, but the setting may not.
+        written = {cluster.casefold() for cluster in heard}
+        silent = {cluster: 0.0 for cluster in options.expected_clusters if cluster.casefold() not in written}
+        yield by_label(telemetry.LAST_EVENT, heard | silent)
+
+        size = log.size()
+        yield one(telemetry.LOG_EVENTS, size.events)
+        yield one(telemetry.LOG_SIZE_BYTES, size.bytes)
+        yield one(telemetry.LOG_WAL_BYTES, size.wal_bytes)
+        yield one(telemetry.LOG_MEMORY_AGE, (log.memory_age_ms() or 0) / 1000)
+        states = [each for each in log.reporters() if options.reporters is None or each.name in options.reporters]
+        backlogs = {state.name: backlog(log, state, size) for state in states}
+        yield by_label(telemetry.REPORTER_BACKLOG_EVENTS, {name: each.events for name, each in backlogs.items()})
+        yield by_label(telemetry.REPORTER_BACKLOG_AGE, {name: each.age_s for name, each in backlogs.items()})
+
+        # The groups are in memory: they are shown even if the log cannot be read for these.
+        watched = watched_families(log, options.excludes) if options.watch else ()
+        for parts in (self._partitions(rows), watched, self._replicas(), self._housekeeping()):
+            try:
+                yield from list(parts)
+            except LogUnavailableError:
+                continue
+        yield from _counter_families(log.counters(), options.reporters or ())
 
     def _rows(self, states: Sequence[GroupState]) -> list[ExportedGroup]:
         """One row per pair of label values. If two groups have the same pair, the group with the newest event wins."""
@@ -135,88 +157,34 @@ class LogCollector:
             self._count(telemetry.SERIES_DROPPED, dropped)
         return list(rows.values())
 
+    def _partitions(self, rows: Sequence[ExportedGroup]) -> Iterator[Family]:
+        by_topic, by_partition = self._options.topic_metrics, self._options.partition_metrics
+        if by_topic or by_partition:
+            families, left_out = partition_families(self._log, rows, by_topic=by_topic, by_partition=by_partition)
+            if left_out:
+                self._count(telemetry.SERIES_DROPPED, left_out)
+            yield from families
+
+    def _replicas(self) -> Iterator[Family]:
+        """Which replica leads, and the standbys of the server. Without samples if only one machine can use the log."""
+        log = self._log
+        server = log.database()
+        # Nobody can lead while the database is away. The name in memory may be of a process that has stopped to lead.
+        leader = log.leader() if log.memory_age_ms() is None else None
+        yield by_label(telemetry.LEADER_INFO, {} if leader is None else {opaque(leader): 1})
+        yield one(telemetry.REPLICA_LEADS, None if log.replica is None else int(leader == log.replica))
+        lags = (server and server.standby_lag_seconds) or {}
+        yield by_label(telemetry.LOG_STANDBY_LAG, {opaque(name): seconds for name, seconds in lags.items()})
+
     def _housekeeping(self) -> Iterator[Family]:
         noted = self._log.recall(*HOUSEKEEPING) or b""
         done_ms = int(noted) if noted.isdigit() else self._since_ms
-        yield _one(telemetry.LOG_HOUSEKEEPING_AGE, max(0, self._log.log_time_ms() - done_ms) / 1000)
-
-    def _by_partition(self, rows: Sequence[ExportedGroup]) -> Iterator[Family]:
-        if not (self._options.partition_metrics or self._options.topic_metrics):
-            return
-        listed = listed_partitions(self._log, rows)
-        if listed.left_out:
-            self._count(telemetry.SERIES_DROPPED, listed.left_out)
-        if self._options.topic_metrics:
-            yield from topic_families(listed)
-        if self._options.partition_metrics:
-            yield from partition_families(listed)
+        yield one(telemetry.LOG_HOUSEKEEPING_AGE, max(0, self._log.log_time_ms() - done_ms) / 1000)
 
 
-def _if_readable(families: Iterator[Family]) -> Sequence[Family]:
-    """The families. None of them if the log cannot be read: the groups, which it keeps in memory, are shown anyway."""
-    try:
-        return list(families)
-    except LogUnavailableError:
-        return ()
-
-
-def _burrow_self_lag(states: Sequence[GroupState]) -> Family:
-    """The largest lag of a Burrow's own group in each cluster: any of them may post."""
-    lags: dict[str, int] = {}
-    for state in states:
-        if state.summary.total_lag is not None:
-            cluster = label_value(state.key.cluster)
-            lags[cluster] = max(lags.get(cluster, 0), state.summary.total_lag)
-    return _by_cluster(telemetry.BURROW_SELF_LAG, lags)
-
-
-def _by_cluster(metric: Metric, values: Mapping[str, float]) -> ListedFamily:
-    return ListedFamily(metric, [sample(metric, (cluster,), value) for cluster, value in values.items()])
-
-
-def _one(metric: Metric, value: float) -> ListedFamily:
-    return ListedFamily(metric, [sample(metric, (), value)])
-
-
-def _always(log: EventLog, *, readable: bool = True) -> Iterator[ListedFamily]:
-    """The families that are exported even if the log cannot be read."""
-    build = sample(telemetry.BUILD_INFO, (__version__, platform.python_version()), 1)
-    yield ListedFamily(telemetry.BUILD_INFO, [build])
-    yield _one(telemetry.LOG_WRITABLE, int(readable and log.writable() is None))
-
-
-def _log_families(log: EventLog) -> Iterator[ListedFamily]:
-    size = log.size()
-    yield _one(telemetry.LOG_EVENTS, size.events)
-    yield _one(telemetry.LOG_SIZE_BYTES, size.bytes)
-    yield _one(telemetry.LOG_WAL_BYTES, size.wal_bytes)
-
-
-def _replica_families(log: EventLog) -> Iterator[ListedFamily]:
-    """Which replica leads, and the standbys of the server. Without samples if only one machine can use the log."""
-    info, leads, lag = telemetry.LEADER_INFO, telemetry.REPLICA_LEADS, telemetry.LOG_STANDBY_LAG
-    server = log.database()
-    # Nobody can lead while the database is away. The name in memory may be of a process that has stopped to lead.
-    leader = log.leader() if log.memory_age_ms() is None else None
-    yield ListedFamily(info, [] if leader is None else [sample(info, (opaque(leader),), 1)])
-    yield ListedFamily(leads, [] if log.replica is None else [sample(leads, (), int(leader == log.replica))])
-    lags = {opaque(name): seconds for name, seconds in ((server and server.standby_lag_seconds) or {}).items()}
-    yield ListedFamily(lag, (sample(lag, (name,), seconds) for name, seconds in lags.items()))
-
-
-def _heard_family(log: EventLog, expected: Iterable[str]) -> ListedFamily:
-    """The time of each cluster's last webhook. Burrow writes cluster names in lower case, but the setting may not."""
-    heard: dict[str, int] = {}
-    for cluster, at_ms in log.heard().items():
-        heard[label_value(cluster)] = max(at_ms, heard.get(label_value(cluster), 0))
-    known = {cluster.casefold() for cluster in heard}
-    silent = {cluster: 0 for cluster in expected if cluster.casefold() not in known}
-    return _by_cluster(telemetry.LAST_EVENT, {name: at_ms / 1000 for name, at_ms in {**heard, **silent}.items()})
-
-
-def _counter_families(counters: Iterable[Counter], reporters: Sequence[str]) -> Iterator[ListedFamily]:
+def _counter_families(counters: Iterable[Counter], reporters: Sequence[str]) -> Iterator[Family]:
     """Every declared counter and histogram, and no other. With known labels, it begins at 0."""
-    counts: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    counts: dict[str, dict[Labels, float]] = {}
     for name, labels, value in counters:
         # An older version counted under the old name, and may still run next to this one.
         counted = counts.setdefault(_NOW.get(name, name), {})
@@ -224,121 +192,74 @@ def _counter_families(counters: Iterable[Counter], reporters: Sequence[str]) -> 
         # A log may store 1.0 or 1. Both must give the same line.
         counted[key] = int(total) if total == int(total) else total
     for metric in telemetry.METRICS:
+        name = metric.name
         if isinstance(metric, Histogram):
-            yield ListedFamily(metric, _histogram(metric, counts))
+            buckets, total = counts.get(f"{name}_bucket", {}), 0
+            lines = []
+            for edge in metric.edges:
+                total += buckets.get((("le", edge),), 0)
+                lines.append(line(f"{name}_bucket", [("le", edge)], total))
+            seconds = float(counts.get(f"{name}_sum", {}).get((), 0))
+            yield Family(metric, [*lines, line(f"{name}_count", (), total), line(f"{name}_sum", (), seconds)])
         elif metric.kind == "counter" and "consumer" not in metric.labels:
-            yield ListedFamily(metric, _counter(metric, counts, reporters))
-
-
-def _reporter_families(log: EventLog, states: Iterable[ReporterState]) -> Iterator[ListedFamily]:
-    size = log.size()
-    backlogs = [(state.name, *backlog(log, state, size)) for state in states]
-    events, age = telemetry.REPORTER_BACKLOG_EVENTS, telemetry.REPORTER_BACKLOG_AGE
-    yield ListedFamily(events, (sample(events, (name,), waiting) for name, waiting, _ in backlogs))
-    yield ListedFamily(age, (sample(age, (name,), seconds) for name, _, seconds in backlogs if seconds is not None))
-
-
-def _counter(metric: Metric, counts: Counts, reporters: Sequence[str]) -> Iterator[Sample]:
-    zeros = dict.fromkeys(_known(metric, reporters), 0)
-    for labels, value in {**zeros, **counts.get(metric.now or metric.name, {})}.items():
-        if {name for name, _ in labels} == set(metric.labels):
-            yield Sample(metric.name, dict(labels), value)
-
-
-def _known(metric: Metric, reporters: Sequence[str]) -> list[tuple[tuple[str, str], ...]]:
-    match metric.labels:
-        case ():
-            return [()]
-        case ("reporter",):
-            return [(("reporter", name),) for name in reporters]
-        case _:
-            return [((metric.labels[0], value),) for value in metric.known]
-
-
-def _histogram(metric: Histogram, counts: Counts) -> Iterator[Sample]:
-    buckets = counts.get(f"{metric.name}_bucket", {})
-    total: float = 0
-    for edge in metric.edges:
-        total += buckets.get((("le", edge),), 0)
-        yield Sample(f"{metric.name}_bucket", {"le": edge}, total)
-    yield Sample(f"{metric.name}_count", {}, total)
-    yield Sample(f"{metric.name}_sum", {}, float(counts.get(f"{metric.name}_sum", {}).get((), 0)))
-
-
-def _client_metric(family: Family) -> ClientMetric:
-    metric = ClientMetric(family_name(family.metric), family.metric.help, family.metric.kind)
-    metric.samples = list(family.samples())
-    return metric
-
-
-def _uncounted(_name: str, _by: float = 1, **_labels: str) -> None:
-    """Count nothing. This is the default for ``count``."""
+            values = reporters if metric.labels == ("reporter",) else metric.known
+            zeros: dict[Labels, float] = {((label, value),): 0 for label in metric.labels[:1] for value in values}
+            found = (zeros if metric.labels else {(): 0}) | counts.get(metric.now or name, {})
+            declared = [key for key in found if {label for label, _ in key} == set(metric.labels)]
+            yield Family(metric, [line(name, key, found[key]) for key in declared])
 
 
 def render(
     collectors: Mapping[str, Collector],
     accept: str = "",
-    names: Sequence[str] = (),
+    names: Collection[str] = (),
     *,
-    count: Callable[..., None] = _uncounted,
+    count: Callable[..., None] = lambda *_, **__: None,
 ) -> tuple[str, Iterator[bytes]]:
     """The content type for an ``Accept`` header, and the exposition in pieces. Each piece is made when it is read.
 
     ``collectors`` are by the names of their reporters. ``names`` limits the answer to samples with these names
     (``name[]``). A third-party collector that fails is left out, logged, and counted with ``count``.
     """
-    content_type, encode = _chosen(accept)
-    openmetrics = content_type.startswith(_OPENMETRICS)
-    return content_type, _exposition(collectors, frozenset(names), encode, count, openmetrics=openmetrics)
-
-
-def _chosen(accept: str) -> tuple[str, Callable[[Collector], bytes]]:
     try:
         encode, content_type = choose_encoder(accept)
     except TypeError:  # raised by the client library for a version that is not a number, such as "x"
         encode, content_type = choose_encoder("")
-    return content_type, encode
+    openmetrics = content_type.startswith(_OPENMETRICS)
 
+    def pieces() -> Iterator[bytes]:
+        for name, collector in collectors.items():
+            if isinstance(collector, LogCollector):
+                yield from _written(collector.families(), names, openmetrics=openmetrics)
+                continue
+            try:
+                text = encode(_Chosen(collector, names) if names else collector)
+            except Exception:  # noqa: BLE001 - third-party code: the other metrics are valid after any error
+                _log.exception("a collector failed", code="collector_failed", reporter=name)
+                count(telemetry.REPORTER_FAILURES, reporter=name, reason="collect")
+            else:
+                yield text.removesuffix(_EOF)
+        if openmetrics:
+            yield _EOF
 
-def _exposition(
-    collectors: Mapping[str, Collector],
-    names: Collection[str],
-    encode: Callable[[Collector], bytes],
-    count: Callable[..., None],
-    *,
-    openmetrics: bool,
-) -> Iterator[bytes]:
-    for name, collector in collectors.items():
-        if isinstance(collector, LogCollector):
-            yield from _written(collector.families(), names, openmetrics=openmetrics)
-        else:
-            yield _encoded(name, collector, names, encode, count)
-    if openmetrics:
-        yield _EOF
+    return content_type, pieces()
 
 
 def _written(families: Iterable[Family], names: Collection[str], *, openmetrics: bool) -> Iterator[bytes]:
-    for family in families:
-        chosen = family.only(names) if names else family
-        if chosen is not None:
-            yield header(chosen.metric, openmetrics=openmetrics).encode()
-            # Intake refuses lone surrogates. But if one gets here, the scrape must still succeed.
-            yield from (piece.encode("utf-8", "replace") for piece in chosen.pieces())
-
-
-def _encoded(
-    name: str,
-    collector: Collector,
-    names: Collection[str],
-    encode: Callable[[Collector], bytes],
-    count: Callable[..., None],
-) -> bytes:
-    try:
-        return encode(_Chosen(collector, names) if names else collector).removesuffix(_EOF)
-    except Exception:  # noqa: BLE001 - third-party code: the other metrics are valid after any error
-        _log.exception("a collector failed", code="collector_failed", reporter=name)
-        count(telemetry.REPORTER_FAILURES, reporter=name, reason="collect")
-        return b""
+    for metric, pieces in families:
+        chosen = pieces
+        if names:
+            if isinstance(pieces, list):  # one line in each piece
+                chosen = [each for each in pieces if re.split("[{ ]", each, maxsplit=1)[0] in names]
+            if not chosen or (chosen is pieces and metric.name not in names):
+                continue
+        # In OpenMetrics, a counter and an info have a name without the suffix of their samples.
+        suffix = {"counter": "_total", "info": "_info"}.get(metric.kind, "") if openmetrics else ""
+        name = metric.name.removesuffix(suffix)
+        kind = metric.kind if openmetrics or metric.kind != "info" else "gauge"
+        yield f"# HELP {name} {metric.help}\n# TYPE {name} {kind}\n".encode()
+        # Intake refuses lone surrogates. But if one gets here, the scrape must still succeed.
+        yield from (piece.encode("utf-8", "replace") for piece in chosen)
 
 
 class _Chosen(NamedTuple):

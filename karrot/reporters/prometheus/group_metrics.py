@@ -9,18 +9,17 @@ With 10,000 groups, the metrics of groups are nearly the whole answer. So this m
 the log's values. It escapes labels once per group, and creates no object for a sample.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
+from itertools import groupby
 from typing import NamedTuple
-
-from prometheus_client.core import Sample
 
 from karrot import telemetry
 from karrot.event import ABANDONED, AgeKind, PartitionLag, Status
 from karrot.eventlog import watched_groups
-from karrot.eventlog.base import EventLog, EventSummary, GroupState, IncidentState
+from karrot.eventlog.base import EventLog, GroupState
 from karrot.eventlog.group_state import BAD_STATUSES
-from karrot.eventlog.watched_groups import STATES, GroupHealth, WatchedCluster
+from karrot.eventlog.watched_groups import STATES, GroupHealth
 from karrot.telemetry import Metric
 
 MAX_LENGTH = 512
@@ -47,52 +46,37 @@ def escaped(value: str) -> str:
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
-class ListedFamily:
-    """A family with few samples, kept in a list."""
+class Family(NamedTuple):
+    """One declared metric with its samples at one moment. A piece has one line or several, for both text formats."""
 
-    def __init__(self, metric: Metric, samples: Iterable[Sample]) -> None:
-        self.metric = metric
-        self._samples = tuple(samples)
-
-    def samples(self) -> Iterator[Sample]:
-        return iter(self._samples)
-
-    def pieces(self) -> Iterator[str]:
-        return map(_line, self._samples)
-
-    def only(self, names: Collection[str]) -> "ListedFamily | None":
-        chosen = [each for each in self._samples if each.name in names]
-        return ListedFamily(self.metric, chosen) if chosen else None
+    metric: Metric
+    pieces: Iterable[str]
 
 
-def sample(metric: Metric, values: Iterable[str], value: float) -> Sample:
-    return Sample(metric.name, dict(zip(metric.labels, values, strict=True)), value)
+def family(metric: Metric, samples: Iterable[tuple[Iterable[str], float | None]]) -> Family:
+    """A family with few samples: the values of its labels, and the value. ``None`` means that there is no sample."""
+    known = ((zip(metric.labels, values, strict=True), value) for values, value in samples if value is not None)
+    return Family(metric, [line(metric.name, labels, value) for labels, value in known])
 
 
-def header(metric: Metric, *, openmetrics: bool) -> str:
-    """The HELP and TYPE lines. In OpenMetrics, the family has a name of its own. The samples keep their name."""
-    name = family_name(metric) if openmetrics else metric.name
-    kind = metric.kind if openmetrics or metric.kind != "info" else "gauge"
-    return f"# HELP {name} {metric.help}\n# TYPE {name} {kind}\n"
+def by_label(metric: Metric, values: Mapping[str, float | None]) -> Family:
+    return family(metric, (((label,), value) for label, value in values.items()))
 
 
-def family_name(metric: Metric) -> str:
-    """The name of the family, without the ``_total`` of a counter and the ``_info`` of an info."""
-    suffixes = {"counter": "_total", "info": "_info"}
-    return metric.name.removesuffix(suffixes.get(metric.kind, ""))
+def one(metric: Metric, value: float | None) -> Family:
+    return family(metric, [((), value)])
 
 
-def _line(sample: Sample) -> str:
-    labels = ",".join(f'{name}="{escaped(value)}"' for name, value in sorted(sample.labels.items()))
-    return f"{sample.name}{{{labels}}} {sample.value}\n" if labels else f"{sample.name} {sample.value}\n"
+def line(name: str, labels: Iterable[tuple[str, str]], value: float) -> str:
+    text = ",".join(f'{label}="{escaped(of)}"' for label, of in sorted(labels))
+    return f"{name}{{{text}}} {value}\n" if text else f"{name} {value}\n"
 
 
 MOST_PARTITIONS = 100_000
 """The most partitions in one answer: each costs about 20 microseconds and 1.5 kB."""
 
-_BOUND = AgeKind.AT_LEAST
 _ROWS_PER_PIECE = 1000
-_GROUP_STATUSES = {status.name: status for status in (Status.OK, Status.WARN, Status.ERR)}
+_GROUP_STATUSES = (Status.OK, Status.WARN, Status.ERR)
 _PARTITION_STATUSES = (Status.OK, Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
 _ASKED_FIRST = (
     telemetry.CONSUMER_LAG,
@@ -101,33 +85,7 @@ _ASKED_FIRST = (
     telemetry.CONSUMER_STATUS_CODE,
 )
 _OF_ABANDONED = (telemetry.CONSUMER_LAG, telemetry.CONSUMER_SCALABLE_LAG, telemetry.CONSUMER_LAST_EVENT)
-
-
-class ExportedGroup(NamedTuple):
-    """A group and the label values under which it is exported. ``text`` has the labels as they appear in a line.
-
-    ``status`` is ``None`` if the event's text is not a status of a group. ``values`` are the values of all columns of
-    `group_families`, as they appear in a line.
-    """
-
-    cluster: str
-    consumer: str
-    text: str
-    status: Status | None
-    state: GroupState
-    values: tuple[str | None, ...] = ()
-
-    @property
-    def summary(self) -> EventSummary:
-        return self.state.summary
-
-    def has(self, metric: Metric) -> bool:
-        """Whether the group has the metric. An abandoned group has only those by which services start from zero."""
-        return self.summary.status_text != ABANDONED or metric in _OF_ABANDONED
-
-    @property
-    def incident(self) -> IncidentState:
-        return self.state.incident
+"""The metrics of an abandoned group: those by which services start from zero."""
 
 
 class MetricNameQuery(NamedTuple):
@@ -135,77 +93,6 @@ class MetricNameQuery(NamedTuple):
 
     where: str
     text: str
-
-
-Value = Callable[[ExportedGroup], float | None]
-
-
-class GroupMetric(NamedTuple):
-    """One sample per group, with a status label if ``status`` is set. ``value`` may give ``None``: no sample."""
-
-    status: Status | None
-    value: Value
-
-
-def row_of(state: GroupState) -> ExportedGroup:
-    cluster, consumer = map(label_value, state.key)
-    text = f'cluster="{escaped(cluster)}",consumer="{escaped(consumer)}"'
-    row = ExportedGroup(cluster, consumer, text, _GROUP_STATUSES.get(state.summary.status_text), state)
-    values = (value_of(row) if row.has(metric) else None for metric, columns in _FAMILIES for _, value_of in columns)
-    return row._replace(values=tuple(None if value is None else f"{value}" for value in values))
-
-
-class GroupFamily:
-    """A metric family with samples for all groups. ``values`` are the values of each column, as text, by row."""
-
-    def __init__(
-        self,
-        metric: Metric,
-        columns: Sequence[GroupMetric],
-        rows: Sequence[ExportedGroup],
-        values: Sequence[Sequence[str | None]],
-    ) -> None:
-        self.metric = metric
-        self._columns = columns
-        self._rows = rows
-        self._values = values
-
-    def samples(self) -> Iterator[Sample]:
-        for status, value_of in self._columns:
-            extra = {} if status is None else {"status": status.name}
-            for row in self._rows:
-                value = value_of(row) if row.has(self.metric) else None
-                if value is not None:
-                    yield Sample(self.metric.name, {"cluster": row.cluster, "consumer": row.consumer, **extra}, value)
-
-    def pieces(self) -> Iterator[str]:
-        head = f"{self.metric.name}{{"
-        for (status, _), values in zip(self._columns, self._values, strict=True):
-            tail = "}" if status is None else f',status="{status.name}"}}'
-            for start in range(0, len(self._rows), _ROWS_PER_PIECE):
-                part = slice(start, start + _ROWS_PER_PIECE)
-                yield "".join(
-                    [
-                        f"{head}{row.text}{tail} {value}\n"
-                        for row, value in zip(self._rows[part], values[part], strict=True)
-                        if value is not None
-                    ]
-                )
-
-    def only(self, names: Collection[str]) -> "GroupFamily | None":
-        """The whole family or ``None``, because every sample has the metric's name."""
-        return self if self.metric.name in names else None
-
-
-Family = GroupFamily | ListedFamily
-"""One declared metric with its samples at one moment. Both text formats have the same lines."""
-
-
-def group_families(rows: Sequence[ExportedGroup]) -> Iterator[GroupFamily]:
-    """Every family of groups, in the order of `karrot.telemetry.METRICS`."""
-    values = iter(list(zip(*(row.values for row in rows), strict=True)) or [()] * _COLUMNS)
-    for metric, columns in _FAMILIES:
-        yield GroupFamily(metric, columns, rows, [next(values) for _ in columns])
 
 
 def promql_queries(cluster: str, consumer: str) -> list[MetricNameQuery]:
@@ -219,16 +106,74 @@ def _quoted(name: str) -> str:
     return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in text)
 
 
+class ExportedGroup(NamedTuple):
+    """A group and the label values under which it is exported.
+
+    ``text`` has the labels as they appear in a line. So do ``values``, one for each of `_COLUMNS`.
+    """
+
+    cluster: str
+    consumer: str
+    text: str
+    state: GroupState
+    values: tuple[str | None, ...]
+
+
+def row_of(state: GroupState) -> ExportedGroup:
+    cluster, consumer = map(label_value, state.key)
+    is_abandoned = state.summary.status_text == ABANDONED
+    values = (of(state) if not is_abandoned or metric in _OF_ABANDONED else None for metric, _, of in _COLUMNS)
+    texts = tuple(None if value is None else f"{value}" for value in values)
+    labels = f'cluster="{escaped(cluster)}",consumer="{escaped(consumer)}"'
+    return ExportedGroup(cluster, consumer, labels, state, texts)
+
+
+def group_families(rows: Sequence[ExportedGroup]) -> Iterator[Family]:
+    """Every family of groups, in the order of `karrot.telemetry.METRICS`."""
+    values = list(zip(*(row.values for row in rows), strict=True)) or [()] * len(_COLUMNS)
+    for metric, columns in groupby(zip(_COLUMNS, values, strict=True), key=lambda column: column[0][0]):
+        yield Family(metric, _pieces(metric, rows, [(status, texts) for (_, status, _), texts in columns]))
+
+
+def _pieces(
+    metric: Metric, rows: Sequence[ExportedGroup], columns: Sequence[tuple[Status | None, Sequence[str | None]]]
+) -> Iterator[str]:
+    for status, values in columns:
+        tail = "}" if status is None else f',status="{status.name}"}}'
+        for start in range(0, len(rows), _ROWS_PER_PIECE):
+            part = slice(start, start + _ROWS_PER_PIECE)
+            yield "".join(
+                [
+                    f"{metric.name}{{{row.text}{tail} {value}\n"
+                    for row, value in zip(rows[part], values[part], strict=True)
+                    if value is not None
+                ]
+            )
+
+
+Value = Callable[[GroupState], float | None]
+
+
+def _status_code(state: GroupState) -> Status | None:
+    """The status, if it is one of a group."""
+    return state.summary.status if state.summary.status in _GROUP_STATUSES else None
+
+
 def _is_status(status: Status) -> Value:
-    return lambda row: None if row.status is None else int(row.status is status)
+    return lambda state: None if _status_code(state) is None else int(state.summary.status is status)
 
 
 def _bad_partitions(index: int) -> Value:
-    return lambda row: row.summary.bad[index]
+    return lambda state: state.summary.bad[index]
 
 
-def _complete_ratio(row: ExportedGroup) -> float | None:
-    complete = row.summary.complete
+def _at_least(state: GroupState) -> float | None:
+    signals = state.summary.signals
+    return signals.lag_seconds if signals.lag_seconds_kind == AgeKind.AT_LEAST else None
+
+
+def _complete_ratio(state: GroupState) -> float | None:
+    complete = state.summary.complete
     if complete is None or not 0 <= complete <= 1:
         return None
     return abs(complete)  # -0.0 is not below 0, but would be written as "-0.0"
@@ -239,44 +184,33 @@ def _seconds(at_ms: int | None) -> float | None:
     return at_ms / 1000 if at_ms is not None and at_ms > 0 else None
 
 
-def _one(value: Value) -> tuple[GroupMetric, ...]:
-    return (GroupMetric(None, value),)
+def _incident_start(state: GroupState) -> float | None:
+    return None if state.incident.open_id is None else _seconds(state.incident.since_ms)
 
 
-_FAMILIES: tuple[tuple[Metric, tuple[GroupMetric, ...]], ...] = (
-    (telemetry.CONSUMER_LAG, _one(lambda row: row.summary.total_lag)),
-    (telemetry.CONSUMER_MAX_LAG, _one(lambda row: row.summary.max_lag)),
-    (telemetry.CONSUMER_SCALABLE_LAG, _one(lambda row: row.summary.signals.scalable_lag)),
-    (telemetry.CONSUMER_LAG_SECONDS, _one(lambda row: row.summary.signals.lag_seconds)),
-    (
-        telemetry.CONSUMER_LAG_SECONDS_AT_LEAST,
-        _one(lambda row: row.summary.signals.lag_seconds if row.summary.signals.lag_seconds_kind == _BOUND else None),
-    ),
-    (telemetry.CONSUMER_LAG_SECONDS_KIND, _one(lambda row: row.summary.signals.lag_seconds_kind)),
-    (telemetry.CONSUMER_CATCH_UP_SECONDS, _one(lambda row: row.summary.signals.catch_up_seconds)),
-    (telemetry.CONSUMER_PRODUCE_RATE, _one(lambda row: row.summary.signals.produce_rate)),
-    (telemetry.CONSUMER_CONSUME_RATE, _one(lambda row: row.summary.signals.consume_rate)),
-    (telemetry.CONSUMER_STATUS, tuple(GroupMetric(status, _is_status(status)) for status in _GROUP_STATUSES.values())),
-    (telemetry.CONSUMER_STATUS_CODE, _one(lambda row: row.status)),
-    (telemetry.CONSUMER_PARTITIONS, _one(lambda row: row.summary.partition_count)),
-    (
-        telemetry.CONSUMER_BAD_PARTITIONS,
-        tuple(GroupMetric(status, _bad_partitions(index)) for index, status in enumerate(BAD_STATUSES)),
-    ),
-    (telemetry.CONSUMER_COMPLETE_RATIO, _one(_complete_ratio)),
-    (telemetry.CONSUMER_LAST_EVENT, _one(lambda row: _seconds(row.summary.observed_at_ms))),
-    (telemetry.CONSUMER_LAST_COMMIT, _one(lambda row: _seconds(row.summary.last_commit_ms))),
-    (
-        telemetry.CONSUMER_INCIDENT_START,
-        _one(lambda row: None if row.incident.open_id is None else _seconds(row.incident.since_ms)),
-    ),
-    (telemetry.CONSUMER_INCIDENTS, _one(lambda row: row.incident.total)),
+_COLUMNS: tuple[tuple[Metric, Status | None, Value], ...] = (
+    (telemetry.CONSUMER_LAG, None, lambda state: state.summary.total_lag),
+    (telemetry.CONSUMER_MAX_LAG, None, lambda state: state.summary.max_lag),
+    (telemetry.CONSUMER_SCALABLE_LAG, None, lambda state: state.summary.signals.scalable_lag),
+    (telemetry.CONSUMER_LAG_SECONDS, None, lambda state: state.summary.signals.lag_seconds),
+    (telemetry.CONSUMER_LAG_SECONDS_AT_LEAST, None, _at_least),
+    (telemetry.CONSUMER_LAG_SECONDS_KIND, None, lambda state: state.summary.signals.lag_seconds_kind),
+    (telemetry.CONSUMER_CATCH_UP_SECONDS, None, lambda state: state.summary.signals.catch_up_seconds),
+    (telemetry.CONSUMER_PRODUCE_RATE, None, lambda state: state.summary.signals.produce_rate),
+    (telemetry.CONSUMER_CONSUME_RATE, None, lambda state: state.summary.signals.consume_rate),
+    *((telemetry.CONSUMER_STATUS, status, _is_status(status)) for status in _GROUP_STATUSES),
+    (telemetry.CONSUMER_STATUS_CODE, None, _status_code),
+    (telemetry.CONSUMER_PARTITIONS, None, lambda state: state.summary.partition_count),
+    *((telemetry.CONSUMER_BAD_PARTITIONS, status, _bad_partitions(at)) for at, status in enumerate(BAD_STATUSES)),
+    (telemetry.CONSUMER_COMPLETE_RATIO, None, _complete_ratio),
+    (telemetry.CONSUMER_LAST_EVENT, None, lambda state: _seconds(state.summary.observed_at_ms)),
+    (telemetry.CONSUMER_LAST_COMMIT, None, lambda state: _seconds(state.summary.last_commit_ms)),
+    (telemetry.CONSUMER_INCIDENT_START, None, _incident_start),
+    (telemetry.CONSUMER_INCIDENTS, None, lambda state: state.incident.total),
 )
+"""The columns of every row: the metric, its label ``status``, and the value. ``None`` means that there is no sample."""
 
-
-_COLUMNS = sum(len(columns) for _, columns in _FAMILIES)
-
-_VALUES: tuple[tuple[Metric, Callable[[GroupHealth], float | None]], ...] = (
+_WATCHED: tuple[tuple[Metric, Callable[[GroupHealth], float | None]], ...] = (
     (telemetry.CONSUMER_MEMBERS, lambda group: group.members),
     (telemetry.CONSUMER_COORDINATOR, lambda group: group.coordinator),
     (telemetry.CONSUMER_REBALANCES, lambda group: group.rebalances),
@@ -286,75 +220,52 @@ _VALUES: tuple[tuple[Metric, Callable[[GroupHealth], float | None]], ...] = (
     (telemetry.CONSUMER_UNCOMMITTED, lambda group: group.uncommitted),
 )
 
-Rows = Mapping[tuple[str, str], GroupHealth]
 
-
-def second_opinions(rows: Sequence[ExportedGroup], now_ms: int) -> ListedFamily:
-    metric = telemetry.CONSUMER_SECOND_OPINION
+def second_opinions(rows: Sequence[ExportedGroup], now_ms: int) -> Family:
     found = ((row, row.state.second_opinion(now_ms)) for row in rows)
     labels = ((row.cluster, row.consumer, one.source.value, label_value(one.status_text)) for row, one in found if one)
-    return ListedFamily(metric, (sample(metric, each, 1) for each in labels))
+    return family(telemetry.CONSUMER_SECOND_OPINION, ((each, 1) for each in labels))
 
 
-def watched_families(log: EventLog, excludes: Callable[[str], bool]) -> Iterator[ListedFamily]:
-    """The families from the last poll of `watch`: its groups, if the poll is not too old, and its time."""
+def watched_families(log: EventLog, excludes: Callable[[str], bool]) -> Iterator[Family]:
+    """The families from the last poll of `watch`: its groups, if the poll is not too old, its time and duration."""
     poll = watched_groups.read(log)
-    rows: Rows = {}
-    abandoned = []
+    cluster = () if poll is None else (label_value(poll.cluster),)
+    rows: dict[tuple[str, ...], GroupHealth] = {}
+    abandoned = None
     if poll is not None and log.log_time_ms() - poll.log_time_ms <= poll.good_for_ms:
-        cluster = label_value(poll.cluster)
         named = ((label_value(group.consumer), group) for group in poll.groups if not group.abandoned)
-        rows = {(cluster, consumer): group for consumer, group in named if not excludes(consumer)}
-        abandoned = [sample(telemetry.WATCH_ABANDONED, (cluster,), sum(group.abandoned for group in poll.groups))]
-    yield ListedFamily(telemetry.WATCH_ABANDONED, abandoned)
-    yield _states(rows)
-    for metric, value_of in _VALUES:
-        values = ((labels, value_of(group)) for labels, group in rows.items())
-        yield ListedFamily(metric, (sample(metric, labels, value) for labels, value in values if value is not None))
-    yield from _last_poll(log, poll)
-
-
-def _states(rows: Rows) -> ListedFamily:
-    metric = telemetry.CONSUMER_GROUP_STATE
-    return ListedFamily(
-        metric,
-        (
-            sample(metric, (*labels, state), int(group.state == state))
-            for labels, group in rows.items()
-            for state in STATES
-        ),
-    )
-
-
-def _last_poll(log: EventLog, poll: WatchedCluster | None) -> Iterator[ListedFamily]:
-    """The time and duration of the last poll; no sample before the first one, or before Kafka answers."""
-    last, seconds = telemetry.WATCH_LAST_POLL, telemetry.WATCH_POLL_SECONDS
-    labels = () if poll is None else (label_value(poll.cluster),)
-    at_ms = log.wall_ms_at(poll.log_time_ms) if poll and poll.polled_at_ms else 0
-    yield ListedFamily(last, [sample(last, labels, at_ms / 1000)] if poll else ())
-    yield ListedFamily(seconds, [sample(seconds, labels, poll.poll_seconds)] if poll and poll.polled_at_ms else ())
+        rows = {(*cluster, consumer): group for consumer, group in named if not excludes(consumer)}
+        abandoned = sum(group.abandoned for group in poll.groups)
+    yield by_label(telemetry.WATCH_ABANDONED, dict.fromkeys(cluster, abandoned))
+    states = (((*labels, state), int(group.state == state)) for labels, group in rows.items() for state in STATES)
+    yield family(telemetry.CONSUMER_GROUP_STATE, states)
+    for metric, value_of in _WATCHED:
+        yield family(metric, [(labels, value_of(group)) for labels, group in rows.items()])
+    # No duration before Kafka answers, and no time before the first poll.
+    polled = poll if poll and poll.polled_at_ms else None
+    at_ms = log.wall_ms_at(polled.log_time_ms) if polled else 0
+    yield by_label(telemetry.WATCH_LAST_POLL, dict.fromkeys(cluster, at_ms / 1000))
+    yield by_label(telemetry.WATCH_POLL_SECONDS, dict.fromkeys(cluster, polled.poll_seconds if polled else None))
 
 
 Place = tuple[str, str, str, str]
 """The label values of a cluster, a consumer, a topic and a partition."""
 
 
-class ListedPartitions(NamedTuple):
-    """Partitions and lags of topics, by labels. ``left_out`` groups did not fit into `MOST_PARTITIONS`."""
+def partition_families(
+    log: EventLog, rows: Sequence[ExportedGroup], *, by_topic: bool, by_partition: bool
+) -> tuple[list[Family], int]:
+    """The families by topic and by partition, and the number of groups that did not fit into `MOST_PARTITIONS`.
 
-    partitions: Mapping[Place, PartitionLag]
-    topic_lags: Mapping[tuple[str, str, str], int]
-    left_out: int
-
-
-def listed_partitions(log: EventLog, rows: Sequence[ExportedGroup]) -> ListedPartitions:
-    """What is known of the partitions of each group. A topic's lag is the sum of one complete list, of one moment."""
+    The lag of a topic is the sum of one recent and complete list of its partitions, of one moment.
+    """
     partitions: dict[Place, PartitionLag] = {}
     topic_lags: dict[tuple[str, str, str], int] = {}
     left_out = read = 0
     # The largest groups come last: one large group must not displace many small ones. But the sender gave the sizes.
-    judged = (row for row in rows if row.summary.status_text != ABANDONED)
-    by_size = sorted(judged, key=lambda row: row.summary.partition_count or 0)
+    judged = (row for row in rows if row.state.summary.status_text != ABANDONED)
+    by_size = sorted(judged, key=lambda row: row.state.summary.partition_count or 0)
     for number, row in enumerate(by_size):
         if read > 2 * MOST_PARTITIONS:
             left_out += len(by_size) - number
@@ -373,22 +284,13 @@ def listed_partitions(log: EventLog, rows: Sequence[ExportedGroup]) -> ListedPar
             if each.current_lag is not None:
                 key = (row.cluster, row.consumer, topic)
                 topic_lags[key] = topic_lags.get(key, 0) + each.current_lag
-    return ListedPartitions(partitions, topic_lags, left_out)
+    families = [family(telemetry.CONSUMER_TOPIC_LAG, topic_lags.items())] if by_topic else []
+    if by_partition:
+        families.append(family(telemetry.PARTITION_LAG, ((of, each.current_lag) for of, each in partitions.items())))
+        statuses = ((of, each.status) for of, each in partitions.items() if each.status in _PARTITION_STATUSES)
+        families.append(family(telemetry.PARTITION_STATUS_CODE, statuses))
+    return families, left_out
 
 
 def _by_place(row: ExportedGroup, partitions: Iterable[PartitionLag]) -> dict[Place, PartitionLag]:
     return {(row.cluster, row.consumer, label_value(each.topic), str(each.partition)): each for each in partitions}
-
-
-def topic_families(listed: ListedPartitions) -> Iterator[ListedFamily]:
-    """The lag by topic, for groups with a recent complete list of their partitions."""
-    metric = telemetry.CONSUMER_TOPIC_LAG
-    yield ListedFamily(metric, (sample(metric, values, lag) for values, lag in listed.topic_lags.items()))
-
-
-def partition_families(listed: ListedPartitions) -> Iterator[ListedFamily]:
-    lag, code, partitions = telemetry.PARTITION_LAG, telemetry.PARTITION_STATUS_CODE, listed.partitions
-    lags = ((values, each.current_lag) for values, each in partitions.items())
-    yield ListedFamily(lag, (sample(lag, values, value) for values, value in lags if value is not None))
-    codes = ((values, each.status) for values, each in partitions.items() if each.status in _PARTITION_STATUSES)
-    yield ListedFamily(code, (sample(code, values, status.value) for values, status in codes))

@@ -128,14 +128,14 @@ class GroupCharts(NamedTuple):
     points: list[ChartPoint]
 
 
-def points(events: Iterable[EventSummary]) -> list[Point]:
-    """The lags of some events."""
-    return [(each.observed_at_ms / 1000, each.total_lag) for each in events]
+def point(summary: EventSummary) -> Point:
+    """The total lag of an event."""
+    return summary.observed_at_ms / 1000, summary.total_lag
 
 
-def trails(log: EventLog, keys: Sequence[GroupKey]) -> list[list[Point]]:
-    """The newest lags of each group, oldest first."""
-    return [points(each.summary for each in reversed(events)) for events in log.recent(keys, TRAIL_LENGTH)]
+def recent(log: EventLog, keys: Sequence[GroupKey], limit: int = TRAIL_LENGTH) -> list[list[EventSummary]]:
+    """The newest events of each group, oldest first."""
+    return [[each.summary for each in reversed(events)] for events in log.recent(keys, limit)]
 
 
 def trend(trail: Sequence[Point]) -> Trend | None:
@@ -266,21 +266,20 @@ def charts_of_events(newest: Sequence[EventSummary], now: float) -> GroupCharts 
     events = sorted(newest, key=lambda event: event.observed_at_ms)
     if len(events) < _FEWEST:
         return None
-    times = [each.observed_at_ms / 1000 for each in events]
+    times = [event.observed_at_ms / 1000 for event in events]
     end = max(now, times[-1])
     within = frame(times[0], end)
     lasting = list(zip(events, times, [*times[1:], end], strict=True))
     # The pointer shows an event from half-way after the previous event to half-way before the next event.
     edges = [0.0, *((within.x(left) + within.x(right)) / 2 for left, right in pairwise(times)), 100.0]
     parts = zip(events, pairwise(edges), strict=True)
-    # Each event of an incident shades the time up to the next event, whatever status the event has.
-    incidents = (Band(since, until, "incident") for event, since, until in lasting if event.kind is Kind.INCIDENT)
     return GroupCharts(
         within,
-        chart(points(events), within, in_time=False),
-        chart([(at, event.signals.lag_seconds) for event, at, _ in lasting], within, in_time=True),
-        bands(incidents, within),
-        bands((Band(since, until, event.told_status) for event, since, until in lasting), within),
+        chart([(at, one.total_lag) for one, at, _ in lasting], within, in_time=False),
+        chart([(at, one.signals.lag_seconds) for one, at, _ in lasting], within, in_time=True),
+        # Each event of an incident shades the time up to the next event, whatever status the event has.
+        bands((Band(since, until, "incident") for one, since, until in lasting if one.kind is Kind.INCIDENT), within),
+        bands((Band(since, until, one.told_status) for one, since, until in lasting), within),
         [ChartPoint(round(left, 2), round(right - left, 2), event) for event, (left, right) in parts],
     )
 

@@ -11,7 +11,7 @@ from karrot.eventlog.base import GroupState, LogUnavailableError
 from karrot.web.api.routes import GroupFilter
 from karrot.web.context import WebContext, web_context
 from karrot.web.pages.causes import Cause, cause
-from karrot.web.pages.charts import Point, Spark, Trend, spark, trails, trend
+from karrot.web.pages.charts import Point, Spark, Trend, point, recent, spark, trend
 from karrot.web.pages.page_cache import page_cache
 
 WELL = "OK"
@@ -172,7 +172,7 @@ def list_rows(context: WebContext, states: Sequence[GroupState]) -> Iterator[Gro
         lags: Sequence[Sequence[Point]] = [()] * len(some)
         if is_readable:  # do not wait again for the others
             try:
-                lags = trails(context.log, [state.key for state in some])
+                lags = [list(map(point, events)) for events in recent(context.log, [state.key for state in some])]
             except LogUnavailableError:
                 is_readable = False
         yield from map(partial(group_view, context), some, lags)

@@ -20,7 +20,7 @@ from karrot.web.api.routes import STATUSES, asked_filter, asked_key, asked_numbe
 from karrot.web.auth import require_reader
 from karrot.web.context import WebContext, compress, html_asked, if_readable, web_context
 from karrot.web.pages.banners import service_health
-from karrot.web.pages.charts import TRAIL_LENGTH, charts_of_events, charts_of_history, points
+from karrot.web.pages.charts import TRAIL_LENGTH, charts_of_events, charts_of_history, point, recent
 from karrot.web.pages.group_list import Order, group_view, list_rows, ranked_groups, seconds_until, select
 from karrot.web.pages.last_weeks import NotReadable
 from karrot.web.pages.page_cache import kept
@@ -30,7 +30,7 @@ PAGE_SIZE = 50
 
 _PARTITIONS_SHOWN = 200
 _CLUSTERS_SHOWN = 12
-_EVENTS_DRAWN = 120
+_EVENTS_READ = 120
 _EVENTS_SHOWN = 30
 _INCIDENTS_SHOWN = 10
 _REJECTS_SHOWN = 50
@@ -95,11 +95,12 @@ def show_group() -> str:
     known = if_readable(lambda: context.log.listed(state), None)
     listed = sorted(known.partitions if known else (), key=_badness)
     complete = known and known.complete
-    events = if_readable(lambda: context.log.recent([key], _EVENTS_DRAWN)[0], None)
-    trail = [each.summary for each in reversed(events or ())]
+    events = if_readable(lambda: recent(context.log, [key], _EVENTS_READ)[0], None)
+    trail = events or []
+    lags = [point(summary) for summary in trail[-TRAIL_LENGTH:]]
     return render_template(
         "group.html",
-        row=group_view(context, state, points(trail[-TRAIL_LENGTH:])),
+        row=group_view(context, state, lags),
         state=state,
         watched=watched,
         is_cut_off=state.summary.source is not Source.KAFKA and key.cluster in commits_read.cut_off(context.log),
@@ -114,7 +115,7 @@ def show_group() -> str:
         incident_since=instant(state.incident.since_ms),
         pictures=charts_of_events(trail, context.clock.wall_ms() / 1000),
         queries=context.queries(*key),
-        events=trail[: -_EVENTS_SHOWN - 1 : -1],
+        recent=trail[: -_EVENTS_SHOWN - 1 : -1],
         instant=instant,
         **_past(context, key),
     )

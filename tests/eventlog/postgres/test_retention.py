@@ -139,7 +139,7 @@ def test_no_event_is_deleted_while_the_size_cannot_be_read(
     before = log.size()
     assert before.bytes > LIMIT * 0.6
     monkeypatch.setattr(store, "_SIZE", "SELECT 1 / 0")
-    monkeypatch.setattr(store, "_NEARLY_FULL", 0.1)  # by its last known size, the log is too large
+    monkeypatch.setattr(store, "NEARLY_FULL", 0.1)  # by its last known size, the log is too large
     with capture_logs() as logged:
         for number in range(40):
             append_large(log, number)

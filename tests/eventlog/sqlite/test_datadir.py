@@ -16,11 +16,6 @@ from support.manual_clock import ManualClock
 ANCHOR = Anchor("boot", 1, 2, 3)
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 def filled(directory: Path, clock: ManualClock) -> str:
     log = open_sqlite(directory, clock)
     for n in range(40):

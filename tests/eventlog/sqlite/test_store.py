@@ -47,11 +47,6 @@ OpenHere = Callable[..., SqliteEventLog]
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def open_here(tmp_path: Path, clock: ManualClock) -> Iterator[OpenHere]:
     opened: list[SqliteEventLog] = []
 

@@ -131,7 +131,7 @@ def test_waiting_events_are_answered_before_the_checkpoint(parts: Parts) -> None
 
     writer = Writer(parts.committer.commit, afterwards=checkpoint, idle_work=lambda: False)
     with gate:
-        writer.submit(storing("large", 5 << 20).work)
+        writer.begin(storing("large", 5 << 20).work).wait()
         assert parts.file.path.stat().st_size < 1 << 20
     wait_for(lambda: parts.file.path.stat().st_size > 5 << 20)
     writer.stop()

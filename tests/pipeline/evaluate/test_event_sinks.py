@@ -26,7 +26,7 @@ _EVENT = parse_webhook(recorded_body("karrot_v1.9.5_warn.json"), observed_at_ms=
 def _sent(*groups: str, first: int = 1) -> list[StoredEvent]:
     events = [_EVENT._replace(consumer=group) for group in groups]
     return [
-        StoredEvent("0123456789abcdef", seq, _AT_MS, summarize(event, _AT_MS), to_wire(event), event)
+        StoredEvent(_LOG_ID, seq, _AT_MS, summarize(event, _AT_MS), to_wire(event), event)
         for seq, event in enumerate(events, first)
     ]
 
@@ -89,7 +89,7 @@ def test_the_tables_have_each_verdict_once_also_if_it_is_sent_again(spark: Spark
     sink(_sent("one", first=3))
     rows = tables.read(spark, "events").orderBy("seq").collect()
     assert [(row.event_id, row.consumer, row.source, row.status, row.total_lag) for row in rows] == [
-        (f"0123456789abcdef-{seq}", group, "kafka", _EVENT.status_text, _EVENT.total_lag)
+        (f"{_LOG_ID}-{seq}", group, "kafka", _EVENT.status_text, _EVENT.total_lag)
         for seq, group in enumerate(("one", "two", "one"), 1)
     ]
     assert tables.read(spark, "partitions").count() == 3 * len(_EVENT.partitions)

@@ -44,11 +44,6 @@ _GROUP = {"Cluster": "prod-eu", "ConsumerGroup": "orders-svc"}
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def fakes(clock: ManualClock) -> Iterator[tuple[ScriptedCloudWatch, ScriptedCloudWatch]]:
     """Start two fakes: the service's, and the one that Spark publishes to."""
     with ExitStack() as stack:

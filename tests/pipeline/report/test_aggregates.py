@@ -6,7 +6,9 @@ import pytest
 from click.testing import CliRunner
 
 from karrot.cli import main
-from karrot.event import DayRange, Incident
+from karrot.history.moments import DayRange
+from karrot.history.results import Incident
+from karrot.pipeline.report import finding_types
 from karrot.pipeline.report import job as aggregates
 from karrot.pipeline.report.finding_types import (
     AnsweredTopics,
@@ -247,7 +249,7 @@ def test_incidents_that_overlap_the_days_are_listed_longest_first(found: Finding
 
 
 def test_incidents_too_short_to_be_shown_are_counted(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aggregates, "INCIDENTS_SHOWN", 2)
+    monkeypatch.setattr(finding_types, "INCIDENTS_SHOWN", 2)
     flaps = [_incident(f"flap {n}", hour_at(0, n), hour_at(0, n + 0.1), "silence") for n in range(10)]
     told = [*flaps, _incident("long", hour_at(0), hour_at(1)), _incident("open", hour_at(1, 23), None, None)]
     told += [flap | {"consumer": "nine"} for flap in flaps[:9]]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.event import DayRange
+from karrot.history.moments import DayRange
 from karrot.pipeline.report import sentences, svg_charts
 from karrot.pipeline.report.finding_types import (
     AnsweredTopics,

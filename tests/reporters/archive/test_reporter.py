@@ -1,7 +1,9 @@
 """The archive reporter writes a log to a real folder, fed as by delivery, with a clock that the test sets."""
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,7 +19,7 @@ from karrot.eventlog.base import READ_LIMIT, Counter, Cursor, Damaged, ReporterS
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.archive import build
 from karrot.reporters.archive.local_folder import Folder
-from karrot.reporters.archive.segment_store import ArchiveHour, StoreError
+from karrot.reporters.archive.segment_store import SegmentName, StoredSegment, StoreError, end_ms, hour_at
 from karrot.reporters.base import Unreported
 from support.eventlog.appended_events import append_event, append_many
 from support.manual_clock import ManualClock
@@ -25,16 +27,6 @@ from support.reporters.archive_folder import archive_feed, read_archive, segment
 from support.reporters.reporter_context import make_context
 
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def log(clock: ManualClock) -> MemoryEventLog:
-    return MemoryEventLog(clock)
 
 
 @pytest.fixture
@@ -141,7 +133,7 @@ def test_a_segment_is_written_just_after_the_end_of_its_hour(
     append_event(log)
     run(feed)
     append_event(log)
-    wait(feed, clock, ArchiveHour.at(clock.wall_ms()).end_ms - clock.wall_ms())
+    wait(feed, clock, end_ms(hour_at(clock.wall_ms())) - clock.wall_ms())
     assert seqs(archive) == [1]
     wait(feed, clock, 1000)
     assert seqs(archive) == [1, 2]
@@ -263,7 +255,7 @@ def test_a_segment_that_cannot_be_written_is_written_later_with_the_events_that_
     log: MemoryEventLog, clock: ManualClock, archive: Path
 ) -> None:
     feed = archive_feed(log, clock, archive, segment_bytes="256KiB")
-    blocked = archive / ArchiveHour.at(clock.wall_ms()).folder
+    blocked = archive / hour_at(clock.wall_ms())
     blocked.parent.mkdir(parents=True)
     blocked.write_text("in the way")
     append_many(log, 600)
@@ -343,6 +335,40 @@ def test_the_oldest_segments_are_deleted_if_all_together_are_too_large(
     assert counted(log, "karrot_reporter_archive_segments_total") == {"written": 1, "over_size": 1}
 
 
+@pytest.mark.parametrize("failing", ["the second listing", "the deletion", "its answer"])
+def test_no_segment_too_many_is_deleted_after_a_listing_or_a_deletion_failed(
+    log: MemoryEventLog, clock: ManualClock, archive: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    within, remove, listings, deletions = Folder.within, Folder.remove, count(), count()
+
+    def listed(folder: Folder, hour: str) -> Iterator[StoredSegment]:
+        if failing == "the second listing" and next(listings) == 1:
+            raise StoreError("unavailable", "the disk is away")
+        return within(folder, hour)
+
+    def removed(folder: Folder, names: Iterable[SegmentName]) -> None:
+        fails = failing != "the second listing" and next(deletions) == 0
+        if failing != "the deletion" or not fails:
+            remove(folder, names)
+        if fails:
+            raise StoreError("unavailable", "the disk is away")
+
+    hour = archive / "day=2027-01-15" / "hour=07"
+    hour.mkdir(parents=True)
+    for first in (1, 2, 3):
+        (hour / f"old-{first}-{first}-1.jsonl.gz").write_bytes(bytes(500_000))
+    monkeypatch.setattr(Folder, "within", listed)
+    monkeypatch.setattr(Folder, "remove", removed)
+    feed = archive_feed(log, clock, archive, max_bytes="1MiB", segment_bytes="8KiB")
+    for _ in range(3):
+        append_event(log)
+        wait(feed, clock)
+    feed.close()
+    assert sorted(path.name[:5] for path in hour.iterdir()) == ["old-2", "old-3"]
+    (_, held, _) = json.loads(log.recall("archive", "report") or b"")["facts"]
+    assert held["text"].startswith("5, together 1.0 MiB, from day=2027-01-15/hour=07 on")
+
+
 def test_an_archive_that_is_exactly_full_loses_nothing(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
     feed = archive_feed(log, clock, archive, max_bytes="1MiB", segment_bytes="8KiB")
     append_event(log)
@@ -413,6 +439,6 @@ def test_every_event_is_always_in_one_segment_of_its_hour_or_a_later_one(happeni
         lines = read_archive(archive)
         assert [line.seq for line in lines] == list(range(1, log.size().last_seq + 1))
         for segment in segment_names(archive):
-            hours = [ArchiveHour.at(line.received_at_ms) for line in lines if segment.first <= line.seq <= segment.last]
+            hours = [hour_at(line.received_at_ms) for line in lines if segment.first <= line.seq <= segment.last]
             assert hours[0] == max(hours) == segment.hour
         assert log.cursor("archive") == (Cursor(log.log_id, len(lines)) if lines else None)

@@ -13,14 +13,14 @@ from karrot.eventlog.base import Cursor
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.archive.local_folder import Folder
 from karrot.reporters.archive.s3 import Objects, open_client
-from karrot.reporters.archive.segment_store import ArchiveHour, SegmentName, SegmentStore, StoredSegment, StoreError
+from karrot.reporters.archive.segment_store import SegmentName, SegmentStore, StoredSegment, StoreError, hour_at
 from karrot.reporters.base import Unreported
 from karrot.settings.types import Bucket
 from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
 from support.reporters.archive_folder import archive_feed, segment_lines
 
-NINE, TEN = ArchiveHour.at(1_800_003_600_000), ArchiveHour.at(1_800_007_200_000)
+NINE, TEN = hour_at(1_800_003_600_000), hour_at(1_800_007_200_000)
 FIRST = SegmentName(NINE, "9f3c", 1, 500, 500)
 SECOND = SegmentName(NINE, "9f3c", 501, 502, 2)
 OTHER = SegmentName(TEN, "77aa", 1, 1, 1)
@@ -80,7 +80,7 @@ def test_a_name_is_never_written_twice(store: SegmentStore) -> None:
 
 
 def test_a_folder_ignores_other_names_and_removes_partial_files(tmp_path: Path) -> None:
-    folder = tmp_path / NINE.folder
+    folder = tmp_path / NINE
     folder.mkdir(parents=True)
     half, strange, dotted = folder / f".{FIRST.file}.part", folder / "notes.txt", folder / ".notes.part"
     for path in (half, strange, dotted, tmp_path / "day=2026-11-21" / "x", tmp_path / "README"):
@@ -93,7 +93,7 @@ def test_a_folder_ignores_other_names_and_removes_partial_files(tmp_path: Path) 
     store.remove([OTHER])
     store.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        [".lock", "README", "day=2026-11-21", NINE.folder.partition("/")[0]]
+        [".lock", "README", "day=2026-11-21", NINE.partition("/")[0]]
     )
 
 
@@ -102,7 +102,7 @@ def test_a_bucket_has_the_events_of_the_log_under_the_same_names(s3: Any, bucket
     log = MemoryEventLog(clock)
     append_event(log, consumer="a")
     append_event(log, consumer="b")
-    s3.put_object(Bucket=bucket.name, Key=f"{bucket.prefix}/{NINE.folder}/notes.txt", Body=b"strange")
+    s3.put_object(Bucket=bucket.name, Key=f"{bucket.prefix}/{NINE}/notes.txt", Body=b"strange")
     feed = archive_feed(log, clock, str(bucket))
     reporter = feed.reporter
     assert reporter is not None

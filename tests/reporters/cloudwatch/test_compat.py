@@ -18,11 +18,6 @@ REGION = "us-east-1"
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def fake(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedCloudWatch]:
     with ScriptedCloudWatch(clock_ms=clock.wall_ms) as serving:
         point_aws_at(serving, monkeypatch)

@@ -4,6 +4,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from karrot.event import GroupKey
 from karrot.reporters.cloudwatch import membership as module
@@ -99,17 +100,17 @@ def test_many_groups_outside_the_cap_are_counted_up_to_a_bound(monkeypatch: pyte
 def test_a_restart_does_not_replace_groups() -> None:
     options = Options(max_groups=2)
     before = _full("b", "ä/c", at_ms=HOUR_MS)
-    after = Membership.restore(before.dump(), options)
+    after = Membership(options, before.dump())
     assert [after.admits(_key(name), HOUR_MS) for name in ("a", "ä/c", "b")] == [False, True, True]
 
 
 def test_a_restart_does_not_extend_an_earlier_silence() -> None:
-    after = Membership.restore(_full("a").dump(), Options(max_groups=1))
+    after = Membership(Options(max_groups=1), _full("a").dump())
     assert after.admits(_key("b"), 30 * HOUR_MS)
 
 
 def test_a_missing_dump_is_an_empty_membership() -> None:
-    membership = Membership.restore(None, Options())
+    membership = Membership(Options(), None)
     assert (membership.inside, membership.outside, membership.changed) == (0, 0, False)
 
 
@@ -143,7 +144,7 @@ def test_a_change_is_pending_until_its_dump_is_stored() -> None:
 def test_a_lower_cap_keeps_the_most_recently_heard_groups() -> None:
     before = _full("a", "b", "c")
     before.admits(_key("b"), 7 * HOUR_MS)
-    after = Membership.restore(before.dump(), Options(max_groups=1))
+    after = Membership(Options(max_groups=1), before.dump())
     assert [after.admits(_key(name), 7 * HOUR_MS) for name in ("a", "b", "c")] == [False, True, False]
     assert after.changed
     assert after.dump() == b'{"eu":{"b":1}}'
@@ -151,15 +152,17 @@ def test_a_lower_cap_keeps_the_most_recently_heard_groups() -> None:
 
 def test_groups_that_are_no_longer_included_free_their_places() -> None:
     options = Options(max_groups=2, exclude=re.compile("test"))
-    after = Membership.restore(_full("a-test", "b").dump(), options)
+    after = Membership(options, _full("a-test", "b").dump())
     assert after.inside == 1
     assert after.admits(_key("c"), 0)
 
 
 @pytest.mark.parametrize("dump", [b"{", b"[]", b'{"eu":["a"]}', b'{"eu":{"a":"1"}}', b"\xff"])
-def test_an_unreadable_dump_gives_one_sentence(dump: bytes) -> None:
-    with pytest.raises(ValueError, match="groups inside the cap cannot be read"):
-        Membership.restore(dump, Options())
+def test_an_unreadable_dump_is_logged_and_the_groups_are_chosen_again(dump: bytes) -> None:
+    with capture_logs() as records:
+        membership = Membership(Options(), dump)
+    assert [each["code"] for each in records] == ["groups_chosen_again"]
+    assert (membership.inside, membership.changed) == (0, False)
 
 
 _STEP = st.tuples(
@@ -176,7 +179,7 @@ def test_no_group_loses_its_place_within_a_day(steps: list[tuple[str, int, str]]
     for name, hours, what in steps:
         now_ms += hours * HOUR_MS
         if what == "restart":
-            membership = Membership.restore(membership.dump(), options)
+            membership = Membership(options, membership.dump())
         elif what == "leave":
             membership.leaves(_key(name))
             inside.pop(name, None)
@@ -195,7 +198,7 @@ def test_names_of_megabytes_do_not_make_the_saved_list_large() -> None:
     long = [_key("x" * 1_000_000 + ending) for ending in "ab"]
     assert [membership.admits(key, 0) for key in long] == [True, True]
     assert len(membership.dump()) < 4000
-    restored = Membership.restore(membership.dump(), Options(max_groups=2))
+    restored = Membership(Options(max_groups=2), membership.dump())
     assert [restored.admits(key, 0) for key in (*long, _key("x" * 1_000_000))] == [True, True, False]
     restored.leaves(long[0])
     assert restored.inside == 1

@@ -1,4 +1,4 @@
-"""A rejected call is sent in parts until the bad data are known, whatever the error message says."""
+"""A failed call is sent in parts until the bad data are known, whatever the error message says."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,10 +22,10 @@ NAMINGS: dict[str, Naming] = {
 
 
 class PickyClient:
-    """Takes at most ``most`` data in a call, and no call with one of the bad values."""
+    """Takes at most ``most`` data in a call. Answers a call with one of the bad values with ``status``."""
 
-    def __init__(self, bad: set[float], naming: Naming, most: int = 1000) -> None:
-        self._bad, self._naming, self._most = bad, naming, most
+    def __init__(self, bad: set[float], naming: Naming, most: int = 1000, status: int = 400) -> None:
+        self._bad, self._naming, self._most, self._status = bad, naming, most, status
 
     def put_metric_data(self, **request: Any) -> Any:
         data = request["MetricData"]
@@ -34,7 +34,7 @@ class PickyClient:
             raise _refused(413, "RequestEntityTooLarge", "")
         if bad:
             text = "\n".join(f"MetricData.member.{position}.Value is bad" for position in self._naming(bad))
-            raise _refused(400, "InvalidParameterValue", text)
+            raise _refused(self._status, "InvalidParameterValue" if self._status == 400 else "", text)
         return {"ResponseMetadata": {"HTTPStatusCode": 200}}
 
     def close(self) -> None:
@@ -46,10 +46,13 @@ def _refused(status: int, code: str, text: str) -> ClientError:
     return ClientError(answer, "PutMetricData")
 
 
+def sender_of(client: PickyClient) -> Sender:
+    return Sender(lambda: client, "Karrot", count=lambda **_: None, pause=lambda _: None, monotonic=float)
+
+
 def sent(data: int, client: PickyClient) -> tuple[SendOutcome, list[float], list[float]]:
     """Return the outcome, and the delivered and the refused values."""
-    sender = Sender(lambda: client, "Karrot", count=lambda **_: None, pause=lambda _: None, monotonic=float)
-    outcome = sender.send(lag_data(data))
+    outcome = sender_of(client).send(lag_data(data))
     assert outcome.fault is None
     refused = [refusal.datum.value for refusal in outcome.refused]
     return outcome, sorted(datum.value for datum in outcome.delivered), sorted(refused)
@@ -86,3 +89,15 @@ def test_a_search_ends_after_a_number_of_calls_and_refuses_the_rest() -> None:
     assert outcome.calls == SEARCH_CALLS + 3
     assert set(range(2000, 3000)) <= set(delivered)
     assert len(delivered) + len(refused) == 3000
+
+
+@pytest.mark.parametrize("bad", [{0.0}, {1999.0}, {700.0}, {1000.0, 1001.0}], ids=str)
+def test_a_datum_that_cloudwatch_always_answers_with_503_holds_up_no_other(bad: set[float]) -> None:
+    sender, data = sender_of(PickyClient(bad, NAMINGS["none"], status=503)), lag_data(2000)
+    for _ in range(3):
+        outcome = sender.send(data)
+        assert outcome.fault is not None
+        assert (outcome.fault.kind, outcome.refused) == ("unavailable", [])
+        assert outcome.calls <= 30
+        data = [datum for datum in data if datum not in outcome.delivered]
+    assert {datum.value for datum in data} == bad

@@ -25,11 +25,6 @@ from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def fake(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedCloudWatch]:
     with ScriptedCloudWatch(clock_ms=clock.wall_ms) as serving:
         point_aws_at(serving, monkeypatch)
@@ -374,6 +369,15 @@ def test_forged_clusters_do_not_raise_the_bill(rig: CloudWatchRig) -> None:
     rig.run(5)
     assert sum(metric.metric == "Heartbeat" for metric in rig.fake.metrics()) == 100
     assert rig.dropped() == {"over_cap": 50}
+
+
+def test_a_sixty_first_cluster_has_a_heartbeat_in_a_send_with_all_others(rig: CloudWatchRig) -> None:
+    for clusters in (60, 61):
+        for number in range(clusters):
+            rig.tell(cluster=f"c{number}")
+        rig.run(30)
+    assert len(rig.fake.points("Karrot", "Heartbeat", {"Cluster": "c60"})) == 1
+    assert rig.dropped() == {}
 
 
 def test_the_groups_inside_the_cap_stay_inside_across_a_restart(fake: ScriptedCloudWatch, clock: ManualClock) -> None:

@@ -71,12 +71,12 @@ def test_properties_that_the_client_refuses_are_reported_without_their_values(
     assert "hunter22" not in str(raised.value)
 
 
-def test_the_files_setting_of_acknowledgements_is_ignored(tmp_path: Path) -> None:
+def test_the_files_setting_of_acknowledgements_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "client.properties"
     file.write_text("acks=0\nenable.idempotence=false\ndelivery.timeout.ms=1\nclient.id=mine\nlinger.ms=0")
-    options = Kafka(("127.0.0.1:1",), properties=file)
-    topic = KafkaTopic(options)
-    made = topic._properties(options)
+    made: dict[str, object] = {}
+    monkeypatch.setattr("karrot.reporters.kafka.producer.Producer", made.update)
+    KafkaTopic(Kafka(("127.0.0.1:1",), properties=file))
     assert (made["acks"], made["enable.idempotence"], made["message.timeout.ms"]) == ("all", True, 4000)
     assert (made["client.id"], made["linger.ms"]) == ("mine", "0")
     assert "delivery.timeout.ms" not in made

@@ -4,8 +4,7 @@ import json
 import math
 from collections.abc import Callable
 
-from karrot.burrow.payload import parse_rest, parse_stored, parse_webhook, to_wire
-from karrot.burrow.wire import MalformedPayload
+from karrot.burrow.payload import MalformedPayload, parse_rest, parse_stored, parse_webhook, to_wire
 from karrot.event import LagEvent
 from karrot.signals import signals_of
 

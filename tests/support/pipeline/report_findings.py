@@ -3,7 +3,8 @@
 import datetime as dt
 from typing import Any
 
-from karrot.event import DayRange, Incident
+from karrot.history.moments import DayRange
+from karrot.history.results import Incident
 from karrot.pipeline.report.finding_types import (
     AnsweredTopics,
     Budget,

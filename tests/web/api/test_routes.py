@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.burrow.payload import to_wire
+from karrot.burrow.payload import parse_stored, to_wire
 from karrot.event import LagEvent, OffsetSample, Source
+from karrot.eventlog import sql_log
 from karrot.eventlog.base import Cursor, ReporterState
 from karrot.reporters.base import Fact, RefusedDatum, Report, Sent
 from support.burrow.lag_events import event_strategy, make_event, make_partition
@@ -186,6 +187,20 @@ def test_the_log_and_the_bound_that_kafka_gave_are_in_a_partition() -> None:
         [None, 70, 20, 90],
     ]
     assert (answer["bad_partitions"]["BEYOND_END"], answer["bad_partitions"]["NEVER_COMMITTED"]) == (1, 1)
+
+
+def test_the_recent_events_of_a_group_are_told_without_parsing_them_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    website = take(make_website(), *(make_event(total_lag=lag) for lag in range(20)))
+    parsed: list[int] = []
+
+    def parse(body: bytes, **facts: Any) -> LagEvent:
+        parsed.append(len(body))
+        return parse_stored(body, **facts)
+
+    monkeypatch.setattr(sql_log, "parse_stored", parse)
+    answer = get(website, "/api/v1/group", cluster="prod-eu", consumer="orders-svc")
+    assert [event["lag"] for event in answer["events"]] == [*reversed(range(20))]
+    assert len(parsed) == 1  # the newest one, for its partitions
 
 
 def test_an_event_that_lists_every_partition_is_marked() -> None:

@@ -11,8 +11,9 @@ from karrot.web.pages.charts import (
     bands,
     chart,
     frame,
+    point,
+    recent,
     spark,
-    trails,
     trend,
 )
 from support.burrow.lag_events import make_event
@@ -89,7 +90,7 @@ def trail(*lags: int, every_ms: int = 1000) -> list[Point]:
     for lag in lags:
         website.context.intake.accept(make_event(total_lag=lag, observed_at_ms=website.clock.wall))
         website.clock.advance(every_ms)
-    return trails(website.log, [KEY])[0]
+    return list(map(point, recent(website.log, [KEY])[0]))
 
 
 def test_a_trail_has_the_newest_lags_of_each_group() -> None:
@@ -100,7 +101,8 @@ def test_a_trail_has_the_newest_lags_of_each_group() -> None:
             shown = lag if consumer == "a" else 7
             event = make_event(consumer=consumer, total_lag=shown, observed_at_ms=website.clock.wall)
             website.context.intake.accept(event)
-    b, nobody, a = trails(website.log, [GroupKey("prod-eu", name) for name in ("b", "nobody", "a")])
+    keys = [GroupKey("prod-eu", name) for name in ("b", "nobody", "a")]
+    b, nobody, a = (list(map(point, events)) for events in recent(website.log, keys))
     assert [lag for _, lag in a] == list(range(TRAIL_LENGTH))
     assert ({lag for _, lag in b}, len(b), nobody) == ({7}, TRAIL_LENGTH, [])
     assert a[-1][0] == website.clock.wall / 1000
