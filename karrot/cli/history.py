@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from karrot.history.held_days import Days
     from karrot.history.moments import DayRange, TimeRange
     from karrot.history.results import GroupDescription
-    from karrot.history.table_queries import History
+    from karrot.history.table_queries import History, Whom
     from karrot.settings.types import Place
 
-_TIMEOUT = "karrot.history.timeout"
 _LONGEST_S = 86_400
 _RANGES_SHOWN = 5
 _LATE = timedelta(seconds=300)
@@ -38,11 +37,6 @@ _NO_OWNERS = (
     "the owners are unknown: the group's consumers assign partitions themselves, or use the consumer protocol of "
     "KIP-848, whose member records Karrot does not read"
 )
-
-
-def _keep_timeout(context: click.Context, option: click.Parameter, text: str) -> None:
-    """A callback that keeps the time limit in the context, where `_answered` finds it."""
-    context.meta[_TIMEOUT] = read_span(_LONGEST_S)(context, option, text)
 
 
 def _read_time(_context: click.Context, _option: click.Parameter, text: str) -> datetime:
@@ -82,8 +76,7 @@ _range_options = option_set(
 )
 
 
-def _order_option(*choices: str, help: str, default: str | None = None) -> Callable[[Command], Command]:  # noqa: A002
-    return click.option("--order", type=click.Choice(choices), default=default, help=help)
+_order_option = partial(click.option, "--order")
 
 
 def _asking(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -103,8 +96,7 @@ def _asking(*options: Callable[[Command], Command]) -> Callable[[Command], Comma
             "--timeout",
             default="2m",
             metavar="DURATION",
-            callback=_keep_timeout,
-            expose_value=False,
+            callback=read_span(_LONGEST_S),
             help="End with an error if the answer takes longer.",
         ),
         *options,
@@ -118,6 +110,7 @@ class _Asked:
 
     tables: "Place"
     cluster: str | None
+    timeout: timedelta
     group: str | None
     as_json: bool
     limit: int | None = None
@@ -127,7 +120,7 @@ class _Asked:
         return whom if self.cluster is None else f"{whom} of cluster {self.cluster!r}"
 
     @property
-    def names(self) -> dict[str, str | None]:
+    def names(self) -> "Whom":
         return {"cluster": self.cluster, "group": self.group}
 
     def nothing_known(self, what: object, when: str, days: Iterable[date]) -> NotDone:
@@ -162,15 +155,14 @@ def _spans(since: datetime, until: datetime) -> "tuple[TimeRange, TimeRange]":
 
 
 @contextmanager
-def _answered(tables: "Place") -> Iterator["History"]:
+def _answered(asked: _Asked) -> Iterator["History"]:
     """Open the history. The history's errors end the command with a message and an exit code."""
     from karrot.history.results import HistoryError, HistoryFailed, UnclearGroup
     from karrot.history.table_queries import History
     from karrot.known_problems import TABLES_PROBLEMS
 
-    timeout: timedelta = click.get_current_context().meta[_TIMEOUT]
     try:
-        with History(tables) as history, history.limited(timeout.total_seconds()):
+        with History(asked.tables) as history, history.limited(asked.timeout.total_seconds()):
             yield history
     except UnclearGroup as error:
         raise Refused(f"{_one_line(error)}: choose one with --cluster") from error
@@ -240,7 +232,7 @@ _GROUPS = (
     _range_options,
     _limit_option,
     _order_option(
-        *("name", "lag", "lag_max", "not_ok", "incidents"),
+        type=click.Choice(["name", "lag", "lag_max", "not_ok", "incidents"]),
         default="name",
         help="Sort by name, or by the largest value first.",
     ),
@@ -255,7 +247,7 @@ def groups(since: datetime, until: datetime, order: str, **given: Any) -> None:
     from karrot.history.held_days import day_ranges
 
     asked, (span, passed) = _Asked(**given), _spans(since, until)
-    with _answered(asked.tables) as history:
+    with _answered(asked) as history:
         # Ask for these days first. If derive finishes a day before the next query, the warning still names that day.
         uncounted = list(day_ranges(history.uncounted(span, **asked.names)))
         found = history.groups(span, **asked.names, order=order)
@@ -301,7 +293,11 @@ _INCIDENTS = (
     _group_option,
     _range_options,
     _limit_option,
-    _order_option("newest", "oldest", "peak_lag", "longest", default="newest", help="The order of the incidents."),
+    _order_option(
+        type=click.Choice(["newest", "oldest", "peak_lag", "longest"]),
+        default="newest",
+        help="The order of the incidents.",
+    ),
 )
 def incidents(since: datetime, until: datetime, order: str, **given: Any) -> None:
     """List the incidents in a range of time, including the incidents that are still open.
@@ -311,7 +307,7 @@ def incidents(since: datetime, until: datetime, order: str, **given: Any) -> Non
     in the tables, the command names these days on standard error, and in the field "days" of --json.
     """
     asked, (span, passed) = _Asked(**given), _spans(since, until)
-    with _answered(asked.tables) as history:
+    with _answered(asked) as history:
         # Ask for the days first. A day that derive adds later then counts as missing, not as a day without incidents.
         days = history.held(passed, "incidents", **asked.names)
         found = history.incidents(span, **asked.names, order=order)
@@ -354,7 +350,10 @@ def incidents(since: datetime, until: datetime, order: str, **given: Any) -> Non
     click.option("--partition", type=click.IntRange(0), help="With --topic: use only this partition."),
     _range_options,
     _limit_option,
-    _order_option(*("asc", "desc"), help="Order of the rows by time.  [default: asc; desc if all metrics are offsets]"),
+    _order_option(
+        type=click.Choice(["asc", "desc"]),
+        help="Order of the rows by time.  [default: asc; desc if all metrics are offsets]",
+    ),
 )
 def timeseries(
     *,
@@ -377,7 +376,7 @@ def timeseries(
         raise Refused("--partition needs --topic")
     parts = {name: value for name, value in (("topic", topic), ("partition", partition)) if value is not None}
     asked, (span, passed) = _Asked(**given), _spans(since, until)
-    with _answered(asked.tables) as history:
+    with _answered(asked) as history:
         series = history.timeseries(
             str(asked.group),
             span,
@@ -426,7 +425,7 @@ def describe(at: datetime, look_back: timedelta, **given: Any) -> None:
     (Burrow's REST API) or of Karrot's own watch (KARROT_WATCH_BOOTSTRAP).
     """
     asked = _Asked(**given)
-    with _answered(asked.tables) as history:
+    with _answered(asked) as history:
         found = history.describe(str(asked.group), at, cluster=asked.cluster, look_back=look_back)
         if found is None:
             raise asked.nothing_then(history, at)
@@ -490,7 +489,7 @@ def stale(at: datetime, stale_for: timedelta, look_back: timedelta, **given: Any
     is stale. It is 1 if the group has no commit within --look-back, because its state is then unknown.
     """
     asked = _Asked(**given)
-    with _answered(asked.tables) as history:
+    with _answered(asked) as history:
         found = history.stale(at, stale_for, look_back=look_back, **asked.names)
         if not (found.partitions or history.last_commit(at, look_back=look_back, **asked.names)):
             raise asked.nothing_then(history, at)
@@ -547,7 +546,7 @@ def risks(at: datetime, within: timedelta, retention: timedelta, look_back: time
     """
     asked = _Asked(**given)
     look_back = look_back or retention + timedelta(days=1)
-    with _answered(asked.tables) as history:
+    with _answered(asked) as history:
         found = history.risks(at, within=within, retention=retention, look_back=look_back, **asked.names)
         last = history.last_commit(at, look_back=look_back, **asked.names)
         if not (found.risks or last):

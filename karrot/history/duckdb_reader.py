@@ -8,12 +8,11 @@ files do not cause a repeat: a stream adds a batch every few seconds, and a quer
 
 import glob
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from karrot.history.results import AnswerTooLarge, HistoryUnavailable, UnreadableTable
+from karrot.history.results import AnswerTooLarge, HistoryError
 from karrot.history.stored_tables import FilesChanged, IsWanted, StoredFile, StoredTables, seconds_left, too_slow
 
 if TYPE_CHECKING:
@@ -88,19 +87,19 @@ class Duck:
                 if self._are_still_there(before, table, wanted):
                     message = str(error).split("\n\n", 1)[0].replace("\n", " ")  # without its excerpt of the query
                     cure = "" if table in STREAMED else ": if an older Karrot wrote it, derive it again"
-                    raise UnreadableTable(f"{place} cannot be read ({message}){cure}") from error
+                    raise HistoryError(f"{place} cannot be read ({message}){cure}") from error
             else:
                 if self._are_still_there(before, table, wanted):
                     days = {each.path: each.day for each in before}
                     return [(days[row[0]], *row[1:]) for row in found] if has_files else found
-        raise UnreadableTable(f"{place} changed {_ATTEMPTS} times while it was read: try again")
+        raise HistoryError(f"{place} changed {_ATTEMPTS} times while it was read: try again")
 
     def start(self) -> "DuckDBPyConnection":
-        """The connection from which all cursors are made. Raises `HistoryUnavailable` without DuckDB."""
+        """The connection from which all cursors are made. Raises `HistoryError` without DuckDB."""
         try:
             import duckdb  # noqa: PLC0415 (an extra)
         except ModuleNotFoundError as error:
-            raise HistoryUnavailable(
+            raise HistoryError(
                 "The history needs DuckDB, which is not installed: pip install 'karrot-burrow[history]'."
             ) from error
         with self._lock:
@@ -121,9 +120,18 @@ class Duck:
         if (left := seconds_left()) == 0:
             raise too_slow(place)
         with self.start().cursor() as cursor:
+            done = threading.Event()
+
+            def interrupt() -> None:
+                wait_s = left
+                while not done.wait(wait_s):  # repeat: an interrupt before DuckDB begins the query has no effect
+                    cursor.interrupt()
+                    wait_s = _AGAIN_S
+
+            timer = threading.Thread(target=interrupt, daemon=True)
+            timer.start()
             try:
-                with _interrupted_after(left, cursor):
-                    found = cursor.execute(query, values).fetchmany(self._most_rows + 1)
+                found = cursor.execute(query, values).fetchmany(self._most_rows + 1)
             except duckdb.InterruptException as error:
                 raise too_slow(place) from error
             except duckdb.OutOfMemoryException as error:
@@ -132,6 +140,9 @@ class Duck:
                 if str(error) != _INTERRUPTED:
                     raise
                 raise KeyboardInterrupt from error
+            finally:
+                done.set()
+                timer.join()
         if len(found) > self._most_rows:
             raise AnswerTooLarge(f"the answer from {place} has more than {self._most_rows:,} rows")
         return found
@@ -141,25 +152,3 @@ class Duck:
             return set(files) <= set(self._stored.files(table, wanted, now=True))
         except FilesChanged:
             return False
-
-
-@contextmanager
-def _interrupted_after(seconds: float | None, cursor: "DuckDBPyConnection") -> Iterator[None]:
-    if seconds is None:
-        yield
-        return
-    done = threading.Event()
-
-    def interrupt() -> None:
-        wait_s = seconds
-        while not done.wait(wait_s):  # an interrupt before DuckDB has started the query has no effect: repeat it
-            cursor.interrupt()
-            wait_s = _AGAIN_S
-
-    timer = threading.Thread(target=interrupt, daemon=True)
-    timer.start()
-    try:
-        yield
-    finally:
-        done.set()
-        timer.join()

@@ -1,8 +1,7 @@
 """The history's answers and errors. Times are in UTC, lags are in messages, and ``None`` means "unknown"."""
 
 from datetime import datetime, timedelta
-from enum import StrEnum
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 from karrot.event import GroupKey
 from karrot.history.moments import DayRange
@@ -148,15 +147,12 @@ class StaleGroups(NamedTuple):
     partitions: tuple[StalePartition, ...]
 
 
-class RiskKind(StrEnum):
-    """The reasons why a group may be unable to continue where it stopped."""
+RiskKind: TypeAlias = Literal["expires", "deleted", "log_start"]
+"""Why a group may be unable to continue where it stopped.
 
-    EXPIRES = "expires"
-    """Kafka will delete the committed offset, because the group has no consumer."""
-    DELETED = "deleted"
-    """Kafka has deleted the committed offset, and the topic still grows."""
-    LOG_START = "log_start"
-    """Kafka has deleted messages that the group has not read, or will delete some soon."""
+Kafka will delete the committed offset, because the group has no consumer; or has deleted it, and the topic still grows;
+or Kafka has deleted messages that the group has not read, or will delete some soon.
+"""
 
 
 class Risk(NamedTuple):
@@ -190,19 +186,7 @@ class Risks(NamedTuple):
 
 
 class HistoryError(Exception):
-    """The query cannot be answered."""
-
-
-class HistoryUnavailable(HistoryError):  # noqa: N818 (names what is missing)
-    """DuckDB is not installed."""
-
-
-class NoTables(HistoryError):  # noqa: N818 (names what is missing)
-    """The place has no tables."""
-
-
-class UnreadableTable(HistoryError):  # noqa: N818 (names what was found)
-    """A table is damaged, lacks columns, or changed too often while it was read."""
+    """The query cannot be answered: there is no DuckDB, no table, or a table is damaged. The message says which."""
 
 
 class UnclearGroup(HistoryError):  # noqa: N818 (names what was asked)

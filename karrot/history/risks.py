@@ -12,7 +12,6 @@ without members. Their offsets are at risk only after ``offsets.retention.minute
 """
 
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
 
 from karrot.history.moments import epoch_ms, moment_of
 from karrot.history.offsets_at_moment import (
@@ -26,28 +25,13 @@ from karrot.history.offsets_at_moment import (
     lag_at,
     owners,
 )
-from karrot.history.results import Risk, RiskKind, Risks
+from karrot.history.results import Risk, Risks
 
 _WINDOW = timedelta(days=1)
 """The growth of a log's start and end is measured over this time."""
 _MS = timedelta(milliseconds=1)
 _NEVER_MS = epoch_ms(datetime(9999, 1, 1, tzinfo=UTC))
 """An ``expire_ts`` of at least this value means "never": clients could request an unlimited retention."""
-
-
-class _Known(NamedTuple):
-    """The known data of a group's partition. Without a commit or a sample, ``lag`` and ``margin`` are ``None``."""
-
-    commit: OffsetCommit
-    past: OffsetHistory
-    sample: LogGrowth | None
-    lag: int | None
-    margin: int | None
-
-    def risk(self, kind: RiskKind, at: datetime, because: str) -> Risk:
-        """A risk for this partition."""
-        (cluster, topic, partition), group = self.commit.place, self.commit.group
-        return Risk(kind, at, cluster, group, topic, partition, self.past.last_offset, self.lag, self.margin, because)
 
 
 def risks(back: LookBack, within: timedelta, retention: timedelta, *, has_members: bool) -> Risks:
@@ -62,25 +46,27 @@ def risks(back: LookBack, within: timedelta, retention: timedelta, *, has_member
         if offset is not None and sample is not None:
             lag = lag_at(sample.end, sample.seen_ms, offset, commit.at_ms)
             margin = None if sample.start is None else offset - sample.start
-        known = _Known(commit, past, sample, lag, margin)
+        (cluster, topic, partition), group = commit.place, commit.group
+        of = (cluster, group, topic, partition, offset, lag, margin)
         if commit.offset is None:
             # A deleted offset matters if the topic exists (it has recent samples) and grows (there is more to read).
             if sample and sample.end > sample.end_then and back.at - moment_of(sample.seen_ms) <= _WINDOW:
-                found.append(known.risk(RiskKind.DELETED, moment_of(commit.at_ms), "topic grows"))
+                found.append(Risk("deleted", moment_of(commit.at_ms), *of, "topic grows"))
             continue
         expires_at, because = _expiry(commit, past, owned.get(commit.key), retention, has_members=has_members)
         if expires_at is not None and expires_at - back.at <= within:
-            found.append(known.risk(RiskKind.EXPIRES, expires_at, because))
+            found.append(Risk("expires", expires_at, *of, because))
         if margin is None or not lag:
             continue
         if margin < 0:
-            found.append(known.risk(RiskKind.LOG_START, back.at, "messages lost"))
+            found.append(Risk("log_start", back.at, *of, "messages lost"))
             continue
-        nearer = _per_ms(known, back.at)
+        nearer = _per_ms(commit, past, sample, back.at)
         # Compare numbers, because a very distant time may not fit into a timedelta.
         if nearer > 0 and margin <= nearer * (within / _MS):
-            found.append(known.risk(RiskKind.LOG_START, back.at + margin / nearer * _MS, "log start comes nearer"))
-    ordered = sorted(found, key=lambda risk: (risk.at, risk.cluster, risk.group, risk.topic, risk.partition))
+            at = back.at + margin / nearer * _MS
+            found.append(Risk("log_start", at, *of, "log start comes nearer"))
+    ordered = sorted(found, key=lambda risk: risk[1:6])  # by time, cluster, group, topic and partition
     unknown = {
         "log ends": not seen,
         "log starts": bool(seen) and all(each.start is None for each in seen.values()),
@@ -108,9 +94,9 @@ def _expiry(
     return None, ""
 
 
-def _per_ms(known: _Known, at: datetime) -> float:
+def _per_ms(commit: OffsetCommit, past: OffsetHistory, sample: LogGrowth | None, at: datetime) -> float:
     """How many messages per millisecond the log start came nearer to the committed offset, in the last day."""
-    offset, past, sample = known.commit.offset, known.past, known.sample
+    offset = commit.offset
     if sample is None or sample.start is None or sample.start_then is None or sample.seen_ms == sample.then_ms:
         return 0.0
     cut = (sample.start - sample.start_then) / (sample.seen_ms - sample.then_ms)

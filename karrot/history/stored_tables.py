@@ -10,7 +10,7 @@ from time import monotonic
 from typing import NamedTuple, Protocol, TypeAlias
 
 from karrot.history.held_days import NOTE, day_of
-from karrot.history.results import TooSlow, UnreadableTable
+from karrot.history.results import HistoryError, TooSlow
 
 _limit: ContextVar[tuple[float, float] | None] = ContextVar("time limit of the history", default=None)
 """The time limit of a thread's queries in seconds, and its end."""
@@ -64,9 +64,6 @@ class StoredTables(Protocol):
     def exists(self, table: str = "") -> bool:
         """Whether there is anything at this place, or such a table, even without data."""
 
-    def has_files(self, table: str) -> bool:
-        """Whether the table has a data file, even outside the folders of its days."""
-
     def days(self, table: str, wanted: IsWanted) -> tuple[date, ...]:
         """The wanted days that have a file that is not empty, in order. A power failure can leave empty files."""
 
@@ -98,9 +95,6 @@ class TablesInFolder:
     def exists(self, table: str = "") -> bool:
         return (self._root / table).is_dir()
 
-    def has_files(self, table: str) -> bool:
-        return next(_data_files(self._root / table), None) is not None
-
     def days(self, table: str, wanted: IsWanted) -> tuple[date, ...]:
         found = []
         for day, folder in self._folders(table, wanted):
@@ -126,14 +120,14 @@ class TablesInFolder:
         return nullcontext()
 
     def note(self) -> bytes | None:
-        """The note of derived days. Raises `UnreadableTable` if the user may not read the note."""
+        """The note of derived days. Raises `HistoryError` if the user may not read the note."""
         note = self._root / NOTE
         try:
             return note.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise UnreadableTable(f"{note} cannot be read ({error.strerror}): let this user read it") from error
+            raise HistoryError(f"{note} cannot be read ({error.strerror}): let this user read it") from error
 
     def close(self) -> None:
         """Nothing is open."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from itertools import groupby
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypedDict, Unpack
 
 from karrot.event import GroupKey, Status
 from karrot.history.duckdb_reader import Duck, Names, Row
@@ -15,9 +15,9 @@ from karrot.history.offsets_at_moment import LookBack, describe, last_commit, st
 from karrot.history.results import (
     GroupDescription,
     GroupHistory,
+    HistoryError,
     HourlyHistory,
     Incident,
-    NoTables,
     Risks,
     SeriesPoint,
     StaleGroups,
@@ -100,6 +100,13 @@ GROUP_ORDERS: Mapping[str, Callable[[GroupHistory], Any]] = {
 }
 
 
+class Whom(TypedDict, total=False):
+    """The cluster and the group that an answer is about. ``None`` stands for all."""
+
+    cluster: str | None
+    group: str | None
+
+
 class History:
     """Queries the tables in a folder or in S3, from any number of threads. Answers are immutable.
 
@@ -107,12 +114,19 @@ class History:
     table. A method that cannot answer raises a `HistoryError` for the user. An empty answer is not an error.
 
     ``memory`` limits DuckDB's memory. ``most_copied`` limits the bytes of files that are copied from S3, for all
-    queries together. ``cluster`` and ``group`` limit an answer to these names. A search of older records ends
+    queries together. A search of older records ends
     ``look_back`` before the moment ``at``.
     """
 
     def __init__(self, tables: Place, *, threads: int = 2, memory: str = "512MB", most_copied: int = 4 * _GIB) -> None:
-        self._tables = _stored(tables, most_copied)
+        self._tables: StoredTables
+        if isinstance(tables, Bucket):
+            from karrot.history.tables_in_s3 import TablesInS3  # noqa: PLC0415 (only for tables in S3)
+            from karrot.reporters.archive.s3 import open_client  # noqa: PLC0415 (as above)
+
+            self._tables = TablesInS3(tables, partial(open_client, os.environ), most_bytes=most_copied)
+        else:
+            self._tables = TablesInFolder(tables)
         self._duck = Duck(self._tables, threads=threads, memory=memory)
 
     limited = staticmethod(time_limit)
@@ -128,45 +142,36 @@ class History:
         self._duck.close()
         self._tables.close()
 
-    def days(
-        self,
-        table: str = "lag_minute",
-        span: TimeRange | None = None,
-        *,
-        cluster: str | None = None,
-        group: str | None = None,
-    ) -> tuple[date, ...]:
+    def days(self, table: str = "lag_minute", span: TimeRange | None = None, **whom: Unpack[Whom]) -> tuple[date, ...]:
         """The days (UTC) that a table holds, in order. With a cluster or a group: the days on which it has rows.
 
         A day without incidents has no file in the table ``incidents``. So this table holds a day if the day has
         verdicts, ``karrot pipeline derive`` has finished the day, and the table has all incidents of the day.
         """
-        names = _names(cluster, group)
+        names = _names(whom)
         if table == "incidents":
             judged = self._judged(span, names)
             return tuple(sorted(judged - self._lacking(judged, names)))
         there = self._tables.days(table, lambda day: _is_in(span, day))
         return tuple(sorted(self._naming(table, there, names))) if names else there
 
-    def held(self, span: TimeRange, *tables: str, cluster: str | None = None, group: str | None = None) -> Days:
+    def held(self, span: TimeRange, *tables: str, **whom: Unpack[Whom]) -> Days:
         """The days of the time range that at least one of the tables holds (see `days`), and the other days."""
-        held = {day for table in {*tables} for day in self.days(table, span, cluster=cluster, group=group)}
+        held = {day for table in {*tables} for day in self.days(table, span, **whom)}
         asked = span.days.dates
         return Days(
             tuple(day_ranges(day for day in asked if day in held)),
             tuple(day_ranges(day for day in asked if day not in held)),
         )
 
-    def newest_verdict(self, day: date, *, cluster: str | None = None, group: str | None = None) -> datetime | None:
+    def newest_verdict(self, day: date, **whom: Unpack[Whom]) -> datetime | None:
         """The time of the newest verdict on a day (UTC); ``None`` if the day has none."""
-        rows = self._duck.rows("verdict_runs", lambda each: each == day, _NEWEST, {}, _names(cluster, group))
+        rows = self._duck.rows("verdict_runs", lambda each: each == day, _NEWEST, {}, _names(whom))
         return next((moment_of(newest) for (newest,) in rows if newest is not None), None)
 
-    def groups(
-        self, span: TimeRange, *, cluster: str | None = None, group: str | None = None, order: str = "name"
-    ) -> tuple[GroupHistory, ...]:
+    def groups(self, span: TimeRange, *, order: str = "name", **whom: Unpack[Whom]) -> tuple[GroupHistory, ...]:
         """The groups with data in the time range, in one of the `GROUP_ORDERS`."""
-        names = _names(cluster, group)
+        names = _names(whom)
         found = self._rows("lag_minute", span, GROUPS, names)
         # Query this first. If derive finishes a day between both queries, its incidents count as unknown and not as 0.
         uncounted = set().union(*self._uncounted(span, names).values())
@@ -183,9 +188,9 @@ class History:
             groups.append(GroupHistory._make((where, consumer, *times, *statuses, *lags_and_minutes, number)))
         return tuple(sorted(groups, key=GROUP_ORDERS[order]))
 
-    def uncounted(self, span: TimeRange, *, cluster: str | None = None, group: str | None = None) -> tuple[date, ...]:
+    def uncounted(self, span: TimeRange, **whom: Unpack[Whom]) -> tuple[date, ...]:
         """The days on which groups have verdicts and their incidents are unknown."""
-        return tuple(sorted(self._uncounted(span, _names(cluster, group))))
+        return tuple(sorted(self._uncounted(span, _names(whom))))
 
     def timeseries(
         self,
@@ -208,7 +213,7 @@ class History:
         wanted = [(number, _metric(name, parts or {})) for number, name in enumerate(metrics)]
         step_ms = granularity // _MS
         whole = TimeRange(moment_of(epoch_ms(span.start) // step_ms * step_ms), span.end)
-        names = _names(cluster, group, **(parts or {}))
+        names = _names({"cluster": cluster, "group": group}, **(parts or {}))
         steps: dict[tuple[str, int], list[float | None]] = {}
         for table, of_table in groupby(sorted(wanted, key=lambda each: each[1].table), lambda each: each[1].table):
             numbers, listed = zip(*of_table, strict=True)
@@ -223,13 +228,11 @@ class History:
         points = tuple(SeriesPoint(moment_of(at), tuple(values)) for (_, at), values in ordered)
         return TimeSeries(next(iter(clusters), cluster), group, tuple(metrics), granularity, points)
 
-    def incidents(
-        self, span: TimeRange, *, cluster: str | None = None, group: str | None = None, order: str = "newest"
-    ) -> tuple[Incident, ...]:
+    def incidents(self, span: TimeRange, *, order: str = "newest", **whom: Unpack[Whom]) -> tuple[Incident, ...]:
         """The incidents that overlap the time range, in one of the `INCIDENT_ORDERS`."""
         found = []
         for id_, *key, start, end, by, worst, peak, events, topics in self._rows(
-            "incidents", span, INCIDENTS, _names(cluster, group)
+            "incidents", span, INCIDENTS, _names(whom)
         ):
             times = moment_of(start), None if end is None else moment_of(end)
             found.append(Incident._make((id_, *key, *times, by, worst, peak, events, tuple(topics or ()))))
@@ -254,20 +257,14 @@ class History:
         ``None``.
         """
         self._start("commits", "partitions")
-        return describe(LookBack(self._duck, at, look_back, _names(cluster, group)), group)
+        return describe(LookBack(self._duck, at, look_back, _names({"cluster": cluster, "group": group})), group)
 
     def stale(
-        self,
-        at: datetime,
-        length: timedelta,
-        *,
-        cluster: str | None = None,
-        group: str | None = None,
-        look_back: timedelta = _WEEK,
+        self, at: datetime, length: timedelta, *, look_back: timedelta = _WEEK, **whom: Unpack[Whom]
     ) -> StaleGroups:
         """The partitions with unread messages whose committed offset did not move for ``length``."""
         self._start("commits")
-        return stale(LookBack(self._duck, at, look_back + length, _names(cluster, group)), length)
+        return stale(LookBack(self._duck, at, look_back + length, _names(whom)), length)
 
     def risks(
         self,
@@ -275,21 +272,18 @@ class History:
         *,
         within: timedelta = _DAY,
         retention: timedelta = _WEEK,
-        cluster: str | None = None,
-        group: str | None = None,
         look_back: timedelta | None = None,
+        **whom: Unpack[Whom],
     ) -> Risks:
         """The offsets that are or will be lost. ``retention`` is Kafka's. ``look_back`` is a day more by default."""
         self._start("commits")
-        back = LookBack(self._duck, at, look_back or retention + _DAY, _names(cluster, group))
+        back = LookBack(self._duck, at, look_back or retention + _DAY, _names(whom))
         return risks(back, within, retention, has_members=bool(self._tables.days("members", back.has)))
 
-    def last_commit(
-        self, at: datetime, *, cluster: str | None = None, group: str | None = None, look_back: timedelta = _WEEK
-    ) -> datetime | None:
+    def last_commit(self, at: datetime, *, look_back: timedelta = _WEEK, **whom: Unpack[Whom]) -> datetime | None:
         """The time of these groups' newest commit. Without a commit, "no partition is stale" says nothing."""
         self._start("commits")
-        return last_commit(LookBack(self._duck, at, look_back, _names(cluster, group)))
+        return last_commit(LookBack(self._duck, at, look_back, _names(whom)))
 
     def _uncounted(self, span: TimeRange, names: Names) -> dict[date, set[GroupKey]]:
         """The groups with verdicts, for each day whose incidents are unknown."""
@@ -347,20 +341,19 @@ class History:
         return {day for (day,) in self._duck.rows(table, lambda day: day in days, _FILES, {}, names)}
 
     def _start(self, first: str, *others: str) -> None:
-        """Start DuckDB. Raises `NoTables` about the ``first`` table if none of the tables has data."""
+        """Start DuckDB. Raises `HistoryError` about the ``first`` table if none of the tables has data."""
         self._duck.start()
         if any(self._tables.days(table, _any_day) for table in (*others, first)):
             return
         tables, maker = self._tables, _MAKERS[first]
         if not tables.exists():
             source = "offsets" if first == "commits" else "ingest"
-            raise NoTables(f"{tables}: no such directory. Run karrot pipeline {source} and derive to make the tables")
+            raise HistoryError(
+                f"{tables}: no such directory. Run karrot pipeline {source} and derive to make the tables"
+            )
         if not tables.exists(first):
-            raise NoTables(f"{tables} has no table {first}: run {maker}")
-        wrong = "is empty"
-        if tables.has_files(first):
-            wrong = "has files but no day=YYYY-MM-DD directories, so the pipeline did not write it"
-        raise NoTables(f"{tables}/{first} {wrong}: run {maker} to make it again")
+            raise HistoryError(f"{tables} has no table {first}: run {maker}")
+        raise HistoryError(f"{tables}/{first} has no data in directories day=YYYY-MM-DD: run {maker} to make it again")
 
     def _rows(self, table: str, span: TimeRange, query: str, names: Names, **asked: object) -> list[Row]:
         self._start(_FIRST.get(table, "lag_minute"))
@@ -369,17 +362,8 @@ class History:
         return self._duck.rows(table, days.has, query, bounds(span) | asked, names)
 
 
-def _stored(tables: Place, most_copied: int) -> StoredTables:
-    if not isinstance(tables, Bucket):
-        return TablesInFolder(tables)
-    from karrot.history.tables_in_s3 import TablesInS3  # noqa: PLC0415 (only for tables in S3)
-    from karrot.reporters.archive.s3 import open_client  # noqa: PLC0415 (as above)
-
-    return TablesInS3(tables, partial(open_client, os.environ), most_bytes=most_copied)
-
-
-def _names(cluster: str | None, group: str | None, **parts: str | int) -> Names:
-    names = {"cluster": cluster, "consumer": group, **parts}
+def _names(whom: Whom, **parts: str | int) -> Names:
+    names = {"cluster": whom.get("cluster"), "consumer": whom.get("group"), **parts}
     given = {column: name for column, name in names.items() if name is not None}
     for name in given.values():
         str(name).encode()  # raises for surrogates (invalid UTF-8 in a command): no name has them

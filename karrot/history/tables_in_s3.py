@@ -9,18 +9,17 @@ import os
 import shutil
 import tempfile
 import threading
-import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import date
 from functools import partial
 from hashlib import blake2b
+from multiprocessing import TimeoutError  # noqa: A004 (that of a pool)
+from multiprocessing.pool import AsyncResult, ThreadPool
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from karrot.history.held_days import NOTE, day_of
 from karrot.history.results import AnswerTooLarge, TablesRefused, TablesUnavailable
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _AT_ONCE: Final = 8
-_CHUNK: Final = 1 << 20
 _MIB: Final = 1 << 20
 _PREFIX: Final = "karrot-tables-"
 _LOCK: Final = ".lock"
@@ -64,12 +62,13 @@ class TablesInS3:
         self._bucket = bucket
         self._open_client = open_client
         self._opened: S3Client | None = None
-        self._asking_threads = _DaemonThreads("karrot-tables-in-s3")
-        self._copying_threads = _DaemonThreads("karrot-copies-of-s3")  # a listing does not wait for copies
+        # A command ends without waiting for these threads, unlike those of concurrent.futures.
+        self._asking_threads = ThreadPool(_AT_ONCE)
+        self._copying_threads = ThreadPool(_AT_ONCE)  # a listing does not wait for copies
         self._copies = _Copies(most_bytes)
-        self._copying: dict[str, Future[None]] = {}
+        self._copying: dict[str, AsyncResult[None]] = {}
         self._lock = threading.RLock()
-        self._asking_threads.submit(self._connected)  # loading botocore takes longer than a listing
+        self._asking_threads.apply_async(self._connected)  # loading botocore takes longer than a listing
         self._listings: dict[str, tuple[float, list[_Object]]] = {}  # by table, with the time at which each began
         self._of_thread = threading.local()
 
@@ -83,9 +82,6 @@ class TablesInS3:
 
     def exists(self, table: str = "") -> bool:
         return bool(self._listed(table and f"{table}/", 1))
-
-    def has_files(self, table: str) -> bool:
-        return any(each.is_data for each in self._listed(f"{table}/"))
 
     def days(self, table: str, wanted: IsWanted) -> tuple[date, ...]:
         return tuple(dict.fromkeys(file.day for file in self.files(table, wanted) if file.size))
@@ -110,8 +106,6 @@ class TablesInS3:
                     self._result(each)
             except (AnswerTooLarge, FilesChanged, TablesRefused, TablesUnavailable):
                 self._listings.clear()
-                for each in copying:
-                    each.cancel()
                 raise
             yield
 
@@ -122,7 +116,7 @@ class TablesInS3:
                 return found["Body"].read()
 
         try:
-            return self._result(self._asking_threads.submit(read))
+            return self._result(self._asking_threads.apply_async(read))
         except FilesChanged:
             return None
         finally:
@@ -130,7 +124,7 @@ class TablesInS3:
 
     def close(self) -> None:
         for threads in (self._asking_threads, self._copying_threads):
-            threads.close()
+            threads.terminate()
         with self._lock:
             if self._opened is not None:
                 self._opened.close()
@@ -160,16 +154,14 @@ class TablesInS3:
                 found = (each for page in pages for each in page.get("Contents", ()))
                 return [_Object(each["Key"][start:], each["ETag"], each["Size"]) for each in found]
 
-        return self._result(self._asking_threads.submit(read))
+        return self._result(self._asking_threads.apply_async(read))
 
-    def _copy(self, file: StoredFile) -> Future[None]:
+    def _copy(self, file: StoredFile) -> "AsyncResult[None]":
         """Start to copy a file, except if another query has started already."""
         with self._lock:
             if file.path not in self._copying:
                 self._copies.use(file)
-                started = self._copying[file.path] = self._copying_threads.submit(lambda: self._copy_now(file))
-                started.add_done_callback(lambda _copied: self._copied(file))
-                return started
+                self._copying[file.path] = self._copying_threads.apply_async(self._copy_now, (file,))
             return self._copying[file.path]
 
     def _copy_now(self, file: StoredFile) -> None:
@@ -179,8 +171,8 @@ class TablesInS3:
                 found = self._connected().get_object(
                     Bucket=self._bucket.name, Key=self._bucket.key(file.name), IfMatch=str(file.version)
                 )
-                with aside.open("wb") as written:
-                    for chunk in iter(partial(found["Body"].read, _CHUNK), b""):
+                with closing(found["Body"]) as body, aside.open("wb") as written:
+                    for chunk in iter(partial(body.read, _MIB), b""):
                         try:
                             written.write(chunk)
                         except OSError as error:
@@ -188,17 +180,13 @@ class TablesInS3:
             aside.rename(file.path)
         finally:
             aside.unlink(missing_ok=True)  # after an error, it would count against no limit
+            with self._lock:
+                del self._copying[file.path]
+            self._copies.release(file)
 
-    def _copied(self, file: StoredFile) -> None:
-        with self._lock:
-            self._copying.pop(file.path, None)
-        self._copies.release(file)
-
-    def _result(self, asked: "Future[_T]") -> _T:
+    def _result(self, asked: "AsyncResult[_T]") -> _T:
         try:
-            return asked.result(seconds_left())
-        except CancelledError as error:
-            raise FilesChanged from error
+            return asked.get(seconds_left())
         except TimeoutError as error:
             raise too_slow(self._bucket) from error
 
@@ -221,53 +209,19 @@ class TablesInS3:
             raise (TablesUnavailable if is_away else TablesRefused)(str(error)) from error
 
 
-class _DaemonThreads:
-    """Runs some calls at once, in threads that do not keep a command from its end, as those of the library do."""
-
-    def __init__(self, name: str) -> None:
-        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], object]] | None] = SimpleQueue()
-        self._is_closed = False
-        for number in range(_AT_ONCE):
-            threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True).start()
-
-    def submit(self, call: Callable[[], _T]) -> "Future[_T]":
-        """Queue a call. After `close`, it is cancelled."""
-        future: Future[_T] = Future()
-        if self._is_closed:
-            future.cancel()
-        else:
-            self._calls.put((future, call))
-        return future
-
-    def close(self) -> None:
-        """Cancel the queued calls. The threads end after the calls that they run."""
-        self._is_closed = True
-        with suppress(Empty):
-            while queued := self._calls.get_nowait():
-                queued[0].cancel()
-        self._calls.put(None)
-
-    def _work(self) -> None:
-        while (queued := self._calls.get()) is not None:
-            future, call = queued
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(call())
-                except BaseException as error:  # noqa: BLE001 (the reader of the result gets the error)
-                    future.set_exception(error)
-            del queued, future, call  # an idle thread must not keep a result
-        self._calls.put(None)  # for the next thread
-
-
 class _Copies:
     """The copies of one process, in a folder of limited size. The next process removes one that was left."""
 
     def __init__(self, most_bytes: int) -> None:
-        _remove_left_folders()
-        self.root = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+            with suppress(OSError), (left / _LOCK).open("r+") as held:
+                if time() - left.stat().st_mtime > _STARTS_S:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(left, ignore_errors=True)
+        self._folder = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)  # also removed at exit
+        self.root = Path(self._folder.name)
         self._held = (self.root / _LOCK).open("w")
         fcntl.flock(self._held, fcntl.LOCK_EX)
-        self._removed = weakref.finalize(self, shutil.rmtree, self.root, ignore_errors=True)  # also at exit
         self._most_bytes = most_bytes
         self._sizes: OrderedDict[str, int] = OrderedDict()
         self._uses: Counter[str] = Counter()
@@ -300,7 +254,7 @@ class _Copies:
             self._uses[file.path] -= 1
 
     def close(self) -> None:
-        self._removed()
+        self._folder.cleanup()
         self._held.close()
 
     def _make_room(self) -> bool:
@@ -314,11 +268,3 @@ class _Copies:
                 del self._uses[path]
                 Path(path).unlink(missing_ok=True)
             return rest <= 0
-
-
-def _remove_left_folders() -> None:
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError), (folder / _LOCK).open("r+") as held:
-            if time() - folder.stat().st_mtime > _STARTS_S:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)

@@ -25,24 +25,22 @@ _FIRST_TEMPLATES = ("base.html", "parts.html", "groups.html")
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
-class PrefixMiddleware:
-    """WSGI middleware for an external URL with a path. Links include the path. Requests work with and without the path.
+def with_prefix(external_url: str, application: Application) -> Application:
+    """An application for an external URL with a path. Links include the path. Requests work with and without the path.
 
     The proxy in front may remove or keep the path. The path comes only from the settings. A path from a request header
     would let one reader put links into the pages of other readers.
     """
+    prefix = urlsplit(external_url).path.rstrip("/")
 
-    def __init__(self, external_url: str, application: Application) -> None:
-        self._prefix = urlsplit(external_url).path.rstrip("/")
-        self._application = application
-
-    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """Move the prefix to ``SCRIPT_NAME``, where WSGI expects it, and pass on the request."""
-        environ["SCRIPT_NAME"] = self._prefix
+    def call(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        environ["SCRIPT_NAME"] = prefix
         path = environ["PATH_INFO"]
-        if self._prefix and (path == self._prefix or path.startswith(f"{self._prefix}/")):
-            environ["PATH_INFO"] = path.removeprefix(self._prefix) or "/"
-        return self._application(environ, start_response)
+        if prefix and (path == prefix or path.startswith(f"{prefix}/")):
+            environ["PATH_INFO"] = path.removeprefix(prefix) or "/"
+        return application(environ, start_response)
+
+    return call
 
 
 def create_app(context: WebContext) -> Flask:
@@ -63,7 +61,7 @@ def create_app(context: WebContext) -> Flask:
         app.register_blueprint(module.routes)
     app.after_request(add_headers)
     if context.external_url:
-        app.wsgi_app = PrefixMiddleware(context.external_url, app.wsgi_app)  # type: ignore[method-assign]
+        app.wsgi_app = with_prefix(context.external_url, app.wsgi_app)  # type: ignore[assignment, method-assign]
     return app
 
 

@@ -37,15 +37,11 @@ def ready() -> Response:
 
 def _components(fault: str | None) -> dict[str, Component]:
     # This route needs no authentication, and an error may contain internal names. Only readers are told.
-    log = Component("ok") if fault is None else Component("failing", fault if is_reader() else None)
-    states = {} if fault else {state.name: state.state for state in web_context().log.reporters()}
-    reporters = {f"reporter {name}": Component(states.get(name, "idle")) for name in web_context().reporters}
-    duties = {name: Component(states.get(name, "idle")) for name in web_context().duties}
-    return {"log": log} | _standbys() | reporters | duties
-
-
-def _standbys() -> dict[str, Component]:
-    server = web_context().log.database()
-    lags = (server and server.standby_lag_seconds) or {}
-    said = ", ".join(f"{name} is {seconds:.1f} s behind" for name, seconds in lags.items())
-    return {"standbys": Component("ok", said if is_reader() else None)} if lags else {}
+    context, tells = web_context(), is_reader()
+    states = {} if fault else {state.name: state.state for state in context.log.reporters()}
+    found = {"log": Component("ok") if fault is None else Component("failing", fault if tells else None)}
+    if (server := context.log.database()) and (lags := server.standby_lag_seconds):
+        said = ", ".join(f"{name} is {seconds:.1f} s behind" for name, seconds in lags.items())
+        found["standbys"] = Component("ok", said if tells else None)
+    found |= {f"reporter {name}": Component(states.get(name, "idle")) for name in context.reporters}
+    return found | {name: Component(states.get(name, "idle")) for name in context.duties}

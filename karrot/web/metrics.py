@@ -30,7 +30,8 @@ def metrics() -> Response:
     content_type, exposition = web_context().render_metrics(
         request.headers.get("Accept", ""), request.args.getlist("name[]")
     )
-    chunks = _begun(exposition)
+    made = iter((exposition,) if isinstance(exposition, bytes) else exposition)
+    chunks: Iterator[bytes] = chain([next(made, b"")], made)  # an early failure is still a problem
     response = Response(content_type=content_type)
     response.vary.update(("Accept", "Accept-Encoding"))
     if gzip_accepted():
@@ -38,12 +39,6 @@ def metrics() -> Response:
         chunks = gzipped(chunks)
     response.response = chunks
     return response
-
-
-def _begun(exposition: Iterable[bytes] | bytes) -> Iterator[bytes]:
-    """The chunks. The first chunk is made at once, so that Karrot can still answer an early failure with a problem."""
-    chunks = iter((exposition,) if isinstance(exposition, bytes) else exposition)
-    return chain([next(chunks, b"")], chunks)
 
 
 def gzipped(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -221,6 +221,16 @@ def test_a_burrow_is_not_missed_while_another_program_judges_its_cluster() -> No
     assert "silent" not in text
 
 
+def test_the_verdict_is_not_green_if_the_next_event_of_burrow_is_overdue() -> None:
+    website = make_website()
+    website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_open_ok_t1.json"))
+    assert 'class="verdict ok"' in read(website)
+    website.clock.advance(website.context.stale_after_ms * 3 // 4)
+    text = read(website)
+    assert 'class="verdict warn"' in text
+    assert "The only group is OK, but Burrow is late</h1>" in text
+
+
 def test_burrow_s_own_groups_are_shown_separately() -> None:
     own = make_partition(topic="__consumer_offsets")
     website = take(

@@ -6,26 +6,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from karrot.api.bodies import (
-    BadPartitions,
-    Commit,
-    EventLogStatus,
-    Group,
-    GroupDetail,
-    GroupEvent,
-    LastSend,
-    OpenIncident,
-    Partition,
-    Place,
-    RefusedValue,
-    RejectedBody,
-    ReporterProgress,
-    SecondOpinion,
-    SentValue,
-)
+from karrot.api import bodies
 from karrot.event import ABANDONED, LEFT, NO_PROBLEM, OffsetSample, PartitionLag, Source
 from karrot.eventlog.base import EventLog, GroupState, Listed, Reject, ReporterState, StoredEvent, StoredSummary
-from karrot.reporters.base import REPORT_NOTE, Report, backlog, read_report
+from karrot.reporters.base import REPORT_NOTE, backlog, read_report
 from karrot.text import EPOCH
 from karrot.web.context import WebContext, if_readable
 
@@ -45,16 +29,18 @@ def instant(epoch_ms: int | None) -> datetime | None:
         return None
 
 
-def group_shape(state: GroupState) -> Group:
+def group_shape(state: GroupState) -> bodies.Group:
     """A group without its partitions."""
-    return Group(**_group_fields(state))
+    return bodies.Group(**_group_fields(state))
 
 
-def group_detail(state: GroupState, listed: Listed | None, recent: Sequence[StoredSummary] | None) -> GroupDetail:
+def group_detail(
+    state: GroupState, listed: Listed | None, recent: Sequence[StoredSummary] | None
+) -> bodies.GroupDetail:
     """A group with all details. What cannot be read is ``None``."""
     event, complete = (listed.newest.event, listed.complete) if listed else (None, None)
     partitions = listed.partitions if listed and complete and complete.seq != state.seq else event and event.partitions
-    return GroupDetail(
+    return bodies.GroupDetail(
         **_group_fields(state),
         partitions=None if partitions is None else [_partition_shape(partition) for partition in partitions],
         all_partitions_listed=complete is not None or state.summary.source is not Source.WEBHOOK,
@@ -65,7 +51,7 @@ def group_detail(state: GroupState, listed: Listed | None, recent: Sequence[Stor
     )
 
 
-def second_opinion(listed: Listed | None) -> SecondOpinion | None:
+def second_opinion(listed: Listed | None) -> bodies.SecondOpinion | None:
     """What the other source says on the partitions that are bad in the newest event."""
     if listed is None or listed.second is None:
         return None
@@ -79,13 +65,13 @@ def second_opinion(listed: Listed | None) -> SecondOpinion | None:
             is_read = first is not None and first.written_ms is None and not lag
             found["nothing to read" if is_read else _FOUND.get(each.status_text, words)] += 1
     words = ", ".join(f"{words} ({number})" for words, number in found.items())
-    return SecondOpinion(other.source.value, other.shown_status, instant(other.observed_at_ms), words)
+    return bodies.SecondOpinion(other.source.value, other.shown_status, instant(other.observed_at_ms), words)
 
 
-def event_shape(stored: StoredSummary) -> GroupEvent:
+def event_shape(stored: StoredSummary) -> bodies.GroupEvent:
     """One event of a group's history."""
     summary = stored.summary
-    return GroupEvent(
+    return bodies.GroupEvent(
         event_id=stored.event_id,
         observed_at=instant(summary.observed_at_ms),
         received_at=instant(summary.received_at_ms),
@@ -99,16 +85,16 @@ def event_shape(stored: StoredSummary) -> GroupEvent:
     )
 
 
-def reject_shape(reject: Reject) -> RejectedBody:
+def reject_shape(reject: Reject) -> bodies.RejectedBody:
     """One refused body."""
     body = reject.body.decode(errors="replace")
-    return RejectedBody(instant(reject.received_at_ms), reject.code, reject.detail, reject.source.value, body)
+    return bodies.RejectedBody(instant(reject.received_at_ms), reject.code, reject.detail, reject.source.value, body)
 
 
-def event_log_status(log: EventLog) -> EventLogStatus:
+def event_log_status(log: EventLog) -> bodies.EventLogStatus:
     """The state of a log. Raises `LogUnavailableError` if it cannot be read and nothing is known."""
     size, age_ms = log.size(), log.memory_age_ms()
-    return EventLogStatus(
+    return bodies.EventLogStatus(
         log_id=log.log_id,
         events=size.events,
         bytes=size.bytes,
@@ -120,7 +106,7 @@ def event_log_status(log: EventLog) -> EventLogStatus:
     )
 
 
-def progress(context: WebContext) -> list[ReporterProgress]:
+def progress(context: WebContext) -> list[bodies.ReporterProgress]:
     """The reporters that are switched on, in the order of the settings."""
     log = context.log
     kept, size = {state.name: state for state in log.reporters()}, log.size()
@@ -128,18 +114,30 @@ def progress(context: WebContext) -> list[ReporterProgress]:
     for name in context.reporters:
         state = kept.get(name) or ReporterState(name, None)
         behind = backlog(log, state, size) if name in kept else None
-        report = read_report(if_readable(partial(log.recall, name, REPORT_NOTE), None))
+        send = None
+        if report := read_report(if_readable(partial(log.recall, name, REPORT_NOTE), None)):
+            send = bodies.LastSend(
+                at=instant(report.at_ms),
+                sent_count=report.sent_count,
+                facts=list(report.facts),
+                sent=[
+                    bodies.SentValue(one.what, one.value, one.unit, instant(one.observed_at_ms)) for one in report.sent
+                ],
+                refused=[
+                    bodies.RefusedValue(one.what, one.reason, one.text, instant(one.at_ms)) for one in report.refused
+                ],
+            )
         found.append(
-            ReporterProgress(
+            bodies.ReporterProgress(
                 name=name,
                 state=state.state,
-                cursor=Place(*state.cursor) if state.cursor else None,
+                cursor=bodies.Place(*state.cursor) if state.cursor else None,
                 backlog_events=behind.events if behind else None,
                 backlog_age_seconds=behind.age_s if behind else None,
                 last_success_at=instant(state.last_success_ms),
                 last_error=state.last_error,
                 last_error_at=instant(state.last_error_ms),
-                last_send=_last_send(report) if report else None,
+                last_send=send,
             )
         )
     return found
@@ -168,19 +166,19 @@ def _group_fields(state: GroupState) -> dict[str, Any]:
         "lag_seconds_kind": None if kind is None else kind.name.lower(),
         "lag_seconds_topic": None if oldest is None else oldest.topic,
         "lag_seconds_partition": None if oldest is None else oldest.partition,
-        "bad_partitions": BadPartitions(*summary.bad, (summary.beyond_end or (0,))[0], summary.never_committed),
+        "bad_partitions": bodies.BadPartitions(*summary.bad, (summary.beyond_end or (0,))[0], summary.never_committed),
         "kind": summary.kind.value,
         "source": summary.source.value,
         "observed_at": instant(summary.observed_at_ms),
         "last_event_at": instant(summary.received_at_ms),
         "last_commit_at": instant(summary.last_commit_ms),
-        "incident": opened if opened is None else OpenIncident(opened, instant(state.incident.since_ms)),
+        "incident": opened if opened is None else bodies.OpenIncident(opened, instant(state.incident.since_ms)),
         "incidents_total": state.incident.total,
     }
 
 
-def _partition_shape(partition: PartitionLag) -> Partition:
-    return Partition(
+def _partition_shape(partition: PartitionLag) -> bodies.Partition:
+    return bodies.Partition(
         topic=partition.topic,
         partition=partition.partition,
         status=partition.status_text,
@@ -196,18 +194,8 @@ def _partition_shape(partition: PartitionLag) -> Partition:
     )
 
 
-def _commit_shape(partition: PartitionLag, sample: OffsetSample | None) -> Commit | None:
+def _commit_shape(partition: PartitionLag, sample: OffsetSample | None) -> bodies.Commit | None:
     if sample is None:
         return None
     committed_at, observed_at = instant(partition.committed_at_ms(sample)), instant(sample.observed_at_ms)
-    return Commit(sample.offset, sample.timestamp_ms, committed_at, sample.lag, observed_at)
-
-
-def _last_send(report: Report) -> LastSend:
-    return LastSend(
-        at=instant(report.at_ms),
-        sent_count=report.sent_count,
-        facts=list(report.facts),
-        sent=[SentValue(each.what, each.value, each.unit, instant(each.observed_at_ms)) for each in report.sent],
-        refused=[RefusedValue(each.what, each.reason, each.text, instant(each.at_ms)) for each in report.refused],
-    )
+    return bodies.Commit(sample.offset, sample.timestamp_ms, committed_at, sample.lag, observed_at)

@@ -42,18 +42,15 @@ class GroupFilter(NamedTuple):
 
     def among(self, states: Iterable[GroupState]) -> Iterator[GroupState]:
         """The groups that match."""
-        if self.cluster is not None:
-            states = (state for state in states if state.key.cluster == self.cluster)
-        if self.status is not None:
-            shows_tests = self.cluster is not None  # a test has a status only for a reader who asks for its cluster
-            having = (state for state in states if state.summary.status_text == self.status)
-            states = (state for state in having if shows_tests or not state.is_test)
-        if self.text is not None:
-            text = self.text.casefold()
-            states = (
-                each for each in states if text in each.key.consumer.casefold() or text in each.key.cluster.casefold()
+        text = None if self.text is None else self.text.casefold()
+        for state in states:
+            is_there = self.cluster is None or state.key.cluster == self.cluster
+            # A test has a status only for a reader who asks for its cluster.
+            has_status = self.status is None or (
+                state.summary.status_text == self.status and (self.cluster is not None or not state.is_test)
             )
-        return iter(states)
+            if is_there and has_status and (text is None or any(text in name.casefold() for name in state.key)):
+                yield state
 
 
 @routes.get("/api/v1/groups")

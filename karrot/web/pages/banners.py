@@ -30,11 +30,15 @@ _WEBHOOK_EVENTS = telemetry.WEBHOOK_EVENTS.name
 
 
 class Heard(NamedTuple):
-    """The seconds since a cluster's newest event. ``None`` for an expected cluster that never sent an event."""
+    """The seconds since a cluster's newest event. ``None`` for an expected cluster that never sent an event.
+
+    ``late`` says that half of the time has passed after which the cluster counts as ``silent``.
+    """
 
     cluster: str
     seconds: float | None
     silent: bool
+    late: bool = False
 
 
 class Banner(NamedTuple):
@@ -262,7 +266,8 @@ def _heard(context: WebContext, live: Iterable[GroupState], poll: WatchedCluster
     """The clusters with a Burrow, silent ones first. A cluster needs none if its verdicts come from Kafka."""
     now_ms, heard_ms = context.clock.wall_ms(), context.log.heard()
     ages = {cluster: max(0, now_ms - at_ms) / 1000 for cluster, at_ms in heard_ms.items()}
-    heard = [Heard(cluster, age, age > context.stale_after_ms / 1000) for cluster, age in ages.items()]
+    longest = context.stale_after_ms / 1000
+    heard = [Heard(cluster, age, age > longest, longest / 2 < age <= longest) for cluster, age in ages.items()]
     heard += [Heard(cluster, None, silent=True) for cluster in context.expected_clusters if cluster not in ages]
     if any(each.silent for each in heard):
         from_kafka = {state.key.cluster.casefold() for state in live if state.summary.source is Source.KAFKA}

@@ -1,4 +1,4 @@
-"""Reads a group's newest lags, and computes their trend and the shapes of charts: sparklines, curves, bands of status.
+"""Computes the trend of a group's newest lags, and the shapes of charts: sparklines, curves, bands of status.
 
 The templates draw these shapes as SVG. A curve has coordinates in a box of 1000 by 100. The SVG stretches the box to
 its width and height. Ticks are percentages of that width or height.

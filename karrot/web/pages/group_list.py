@@ -54,6 +54,12 @@ class RankedGroups(NamedTuple):
     clusters: list[str]
     burrow_behind: list[str]
 
+    @property
+    def worst(self) -> GroupState | None:
+        """The worst group. ``None`` if all are OK."""
+        first = next(iter(self.worst_first), None)
+        return None if first is None or counted_as(first) in {*NO_PROBLEM, TEST} else first
+
 
 def rank(states: Iterable[GroupState]) -> RankedGroups:
     """Rank groups, and count them."""
@@ -116,57 +122,30 @@ COLUMNS: Mapping[str, tuple[Callable[[GroupState], Any], bool]] = {
 """The columns for sorting, except status. Each has a function for its value, and says if the largest comes first."""
 
 
-class Overview(NamedTuple):
-    """The content of the list.
-
-    ``counts`` and ``of_burrow`` are those of `RankedGroups`, without the filter by status. ``total`` is the number of
-    all groups without any filter, ``matching`` of those that match. ``rows`` are the matching groups on this page.
-    ``worst`` is the worst group, or ``None`` if all are OK.
-    """
-
-    counts: Counter[str]
-    of_burrow: Counter[str]
-    clusters: list[str]
-    total: int
-    matching: int
-    worst: GroupState | None
-    rows: list[GroupState]
-
-
-class Times(NamedTuple):
-    """The times of a group in seconds. ``age`` is the time since the group's newest event.
-
-    ``old`` says that half of the silence until expiry has passed. Then the other times are as of the newest event.
-    """
-
-    age: float
-    incident_age: float | None
-    since_commit: float | None
-    old: bool
-
-
 class GroupView(NamedTuple):
-    """The values of a group that the list and the group's own page show."""
+    """The values of a group that the list and the group's own page show. Times are in seconds.
+
+    ``age`` is the time since the group's newest event. ``old`` says that half of the silence until expiry has passed.
+    ``incident_age`` is then as of the newest event.
+    """
 
     state: GroupState
-    times: Times
+    age: float
+    old: bool
+    incident_age: float | None
     cause: Cause | None
     spark: Spark | None
     trend: Trend | None
 
 
-def overview(
-    ranked: RankedGroups, wanted: GroupFilter, *, page: int, size: int, order: Order = WORST_FIRST
-) -> Overview:
-    """Page number ``page`` (from 1) of the groups that match ``wanted``."""
-    everything = ranked.worst_first
+def select(
+    ranked: RankedGroups, wanted: GroupFilter, order: Order = WORST_FIRST
+) -> tuple[RankedGroups, list[GroupState]]:
+    """The groups with the wanted names, and those of them that also have the wanted status, in this order."""
     by_name = wanted._replace(status=None)
-    counted = ranked if by_name == GroupFilter() else rank(by_name.among(everything))
-    named = counted.worst_first
-    matching = order.sorted(named if wanted.status is None else list(wanted.among(named)))
-    worst = named[0] if named and counted_as(named[0]) not in {*NO_PROBLEM, TEST} else None
-    rows = matching[(page - 1) * size : page * size]
-    return Overview(counted.counts, counted.of_burrow, ranked.clusters, len(everything), len(matching), worst, rows)
+    named = ranked if by_name == GroupFilter() else rank(by_name.among(ranked.worst_first))
+    matching = named.worst_first if wanted.status is None else list(wanted.among(named.worst_first))
+    return named, order.sorted(matching)
 
 
 def group_view(context: WebContext, state: GroupState, lags: Sequence[Point]) -> GroupView:
@@ -175,10 +154,9 @@ def group_view(context: WebContext, state: GroupState, lags: Sequence[Point]) ->
     age_ms = max(0, context.log.log_time_ms() - state.log_time_ms)
     old = age_ms > context.stale_after_ms / 2
     as_of_ms = context.clock.wall_ms() - (age_ms if old else 0)
-    since_commit = seconds_until(as_of_ms, state.summary.last_commit_ms)
     incident_age = seconds_until(as_of_ms, state.incident.since_ms if state.incident.open_id else None)
-    times = Times(age_ms / 1000, incident_age, since_commit, old)
-    return GroupView(state, times, cause(state, since_commit), spark(lags), trend(lags))
+    why = cause(state, seconds_until(as_of_ms, state.summary.last_commit_ms))
+    return GroupView(state, age_ms / 1000, old, incident_age, why, spark(lags), trend(lags))
 
 
 def seconds_until(until_ms: int, epoch_ms: int | None) -> float | None:

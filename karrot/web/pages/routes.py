@@ -21,7 +21,7 @@ from karrot.web.auth import require_reader
 from karrot.web.context import WebContext, compress, html_asked, if_readable, web_context
 from karrot.web.pages.banners import service_health
 from karrot.web.pages.charts import TRAIL_LENGTH, charts_of_events, charts_of_history, point, recent
-from karrot.web.pages.group_list import Order, group_view, list_rows, overview, ranked_groups, seconds_until
+from karrot.web.pages.group_list import Order, group_view, list_rows, ranked_groups, seconds_until, select
 from karrot.web.pages.last_weeks import NotReadable
 from karrot.web.pages.page_cache import kept
 from karrot.web.problems import Problem
@@ -58,18 +58,23 @@ def index() -> str:
     was_watched = WATCH in context.duties and context.log.size().last_seq
     if not (ranked_groups().worst_first or context.log.heard() or was_watched):
         return render_template("welcome.html", **_welcome(context))
-    found = overview(ranked_groups(), wanted, page=page, size=PAGE_SIZE, order=order)
+    ranked = ranked_groups()
+    named, matching = select(ranked, wanted, order)
+    first = (page - 1) * PAGE_SIZE
     return render_template(
         "groups.html",
-        found=found,
-        rows=list(list_rows(context, found.rows)),
-        worst=next(list_rows(context, [found.worst] if found.worst else []), None),
+        clusters=ranked.clusters,
+        total=len(ranked.worst_first),
+        named_groups=named,
+        matching=len(matching),
+        rows=list(list_rows(context, matching[first : first + PAGE_SIZE])),
+        worst=next(list_rows(context, [named.worst] if named.worst else []), None),
         wanted=wanted,
         order=order,
         statuses=STATUSES,
         page=page,
-        pages=max(1, -(-found.matching // PAGE_SIZE)),
-        first=(page - 1) * PAGE_SIZE + 1,
+        pages=max(1, -(-len(matching) // PAGE_SIZE)),
+        first=first + 1,
         health=service_health(context),
         clusters_shown=_CLUSTERS_SHOWN,
         stale_after=context.stale_after_ms / 1000,
