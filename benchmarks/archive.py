@@ -18,7 +18,7 @@ from statistics import median
 from karrot.burrow.payload import to_wire
 from karrot.event_json_line import encode
 from karrot.eventlog.base import READ_LIMIT, Cursor, StoredEvent
-from karrot.eventlog.group_state import summarize
+from karrot.eventlog.next_group_state import summarize
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.archive import build
 from karrot.reporters.base import Unreported

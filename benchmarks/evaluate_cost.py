@@ -17,7 +17,7 @@ from karrot.burrow.notifier import NotifierSettings
 from karrot.pipeline.evaluate.bucket_records import NewCommits, NewRecords, take
 from karrot.pipeline.evaluate.bucket_state import BucketState, EvaluateRules, LogEnds, Texts, source_key
 from karrot.pipeline.evaluate.bucket_verdicts import BucketTask
-from karrot.pipeline.window_arrays.windows import Ints, LogEndArrays
+from karrot.pipeline.window_arrays.judge_windows import Ints, LogEndArrays
 
 T = TypeVar("T")
 _OF_A_GROUP, _OF_A_MINUTE = 10, 6

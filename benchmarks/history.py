@@ -18,8 +18,8 @@ from pathlib import Path
 import duckdb
 from harness.stopwatch import wall_seconds
 
-from karrot.history.moments import TimeRange
 from karrot.history.table_queries import History
+from karrot.history.time_ranges import TimeRange
 from karrot.history.time_series import METRICS
 
 BEGIN = dt.datetime(2026, 10, 1, tzinfo=dt.UTC)

@@ -30,7 +30,7 @@ from karrot.pipeline.offsets.job import JsonTopic, LandOffsets, OffsetsSummary
 from karrot.pipeline.spark_session import session
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
-from karrot.pipeline.stream.query_runner import run_queries
+from karrot.pipeline.stream.queries_and_checkpoints import run_queries
 from karrot.pipeline.stream.record_sources import RecordsFromKafka
 from karrot.watch.kafka_admin import KafkaCluster
 from support.kafka.offset_records import commit_key, commit_value

@@ -29,7 +29,7 @@ from pyspark.sql.streaming.listener import (
 from karrot.burrow.payload import to_wire
 from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
-from karrot.eventlog.group_state import summarize
+from karrot.eventlog.next_group_state import summarize
 from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest
 from karrot.pipeline.schemas import LINE

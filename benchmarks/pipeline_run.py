@@ -31,7 +31,7 @@ from karrot.clock import SystemClock
 from karrot.pipeline.derive.job import DeriveRules
 from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.run.pipeline_steps import Jobs
-from karrot.pipeline.run.turns import RunMetrics
+from karrot.pipeline.run.step_loop import RunMetrics
 from karrot.pipeline.spark_session import session
 from karrot.pipeline.store.table_files import Tables
 from tools.history_generator.history_scenario import CLUSTERS

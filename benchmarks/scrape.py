@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
 from karrot.event import LagEvent
-from karrot.eventlog.sqlite import SqliteEventLog, datadir
+from karrot.eventlog.sqlite import SqliteEventLog, data_directory
 from karrot.reporters.prometheus import LogCollector, build, render
 from karrot.server.gunicorn import put_events_first
 from karrot.web.metrics import gzipped
@@ -32,7 +32,7 @@ OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 def filled(directory: Path, groups: int) -> SqliteEventLog:
     """Return a log with this number of groups."""
     clock = SystemClock()
-    datadir.prepare(directory, clock, max_bytes=MAX_BYTES)
+    data_directory.prepare(directory, clock, max_bytes=MAX_BYTES)
     log = SqliteEventLog(directory, clock, stale_after_ms=3_600_000, max_bytes=MAX_BYTES, max_consumers=groups)
     event = make_event(observed_at_ms=clock.wall_ms())
     for number in range(groups):

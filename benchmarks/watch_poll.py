@@ -12,11 +12,11 @@ from pathlib import Path
 from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
 from karrot.event import TopicPartition
-from karrot.eventlog.sqlite import SqliteEventLog, datadir
+from karrot.eventlog.sqlite import SqliteEventLog, data_directory
 from karrot.intake import Intake
 from karrot.watch.cluster_interface import Cluster, connect
-from karrot.watch.persistence import dump, load, note_keeper
 from karrot.watch.poll_and_judge import IntakeSink, PollOutcome, Watcher
+from karrot.watch.saved_state import dump, load, note_keeper
 from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 
 POLLS = 15
@@ -83,8 +83,8 @@ def pure(groups: int, partitions: int) -> None:
 def into_log(outcome: PollOutcome, kept: bytes) -> None:
     with tempfile.TemporaryDirectory() as name:
         directory, clock = Path(name), SystemClock()
-        lock = datadir.hold(directory)
-        datadir.prepare(directory, clock, max_bytes=2**30)
+        lock = data_directory.hold(directory)
+        data_directory.prepare(directory, clock, max_bytes=2**30)
         log = SqliteEventLog(directory, clock)
         sink = IntakeSink("bench", Intake(log, clock), log, good_for_ms=300_000)
         timed("  into the log on disk, durable", lambda: sink.send(outcome, lambda: 0))

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from karrot.burrow.payload import parse_stored
 from karrot.event import AgeKind, Kind, LagAge, PartitionLag, Source, TopicPartition
 from karrot.eventlog.base import StoredEvent
-from karrot.eventlog.group_state import summarize
+from karrot.eventlog.next_group_state import summarize
 from karrot.signals import Signals
 from karrot.text import EPOCH
 

@@ -17,8 +17,8 @@ from karrot.event import GroupKey, LagEvent, Source, Status
 from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, groups, save_outcome
 from karrot.http_client import RequestFailed, Unavailable
 from karrot.intake import Intake
-from karrot.known_problems import RESYNC
-from karrot.reporters import commits_read
+from karrot.reporters import burrow_cut_off
+from karrot.runbooks_and_remedies import RESYNC
 
 _AT_ONCE = 4
 _PER_SECOND = 100.0
@@ -102,7 +102,7 @@ class Resync:
             moved = [at for at, total in self._ends.items() if total > self._ends_before.get(at, total)]
             # If commits move, but Burrow has read no new one, they do not reach it.
             moving = {at.cluster for at in moved} - {at.cluster for at in moved if at.is_of_burrow}
-            commits_read.keep(self._log, self._newest, moving, self._interval_s, self._cut_off_s)
+            burrow_cut_off.keep(self._log, self._newest, moving, self._interval_s, self._cut_off_s)
         return failed
 
     def _read(self, pool: ThreadPoolExecutor, stop: threading.Event, cluster: str, *, ready: bool) -> str | None:
@@ -130,7 +130,7 @@ class Resync:
             self._counted("unavailable" if isinstance(error, Unavailable) else "failed")
             self._unanswered += isinstance(error, Unavailable)
             return str(error) or repr(error)
-        newest = commits_read.newest_read_ms(event)
+        newest = burrow_cut_off.newest_read_ms(event)
         ends = [each.log_end_offset for each in event.partitions if each.log_end_offset is not None]
         self._ends[_LogEnds(cluster, consumer, len(ends), is_of_burrow=newest > 0)] = sum(ends)
         if newest:

@@ -7,7 +7,7 @@ are read from the event log at each scrape. Karrot exports only metrics that thi
 from dataclasses import dataclass, field
 from typing import Literal
 
-from karrot.known_problems import OF_EVENTS
+from karrot.runbooks_and_remedies import OF_EVENTS
 
 MetricKind = Literal["counter", "gauge", "histogram", "info"]
 

@@ -25,16 +25,16 @@ from karrot import __version__, logs
 from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
 from karrot.eventlog.base import EventLog, LogUnavailableError
-from karrot.eventlog.sqlite import SqliteEventLog, datadir
+from karrot.eventlog.sqlite import SqliteEventLog, data_directory
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
-from karrot.known_problems import RESYNC, WATCH
 from karrot.reporters import prometheus
 from karrot.reporters.base import GROUP, Context, PullReporter, PushReporter, Reporter
-from karrot.reporters.commits_read import cut_off
+from karrot.reporters.burrow_cut_off import cut_off
 from karrot.reporters.prometheus.group_metrics import MetricNameQuery, promql_queries
+from karrot.runbooks_and_remedies import RESYNC, WATCH
 from karrot.server.gunicorn import LeaderProcess, Server, refuse_taken_port
-from karrot.server.newest_from_files import Certificate, NewestFromFiles
+from karrot.server.reload_changed_files import Certificate, NewestFromFiles
 from karrot.settings.loading import Loaded, SettingsError, checked, read_secrets_again
 from karrot.settings.options import Settings, effective, needs_restart
 from karrot.settings.sources import DEFAULT
@@ -63,8 +63,8 @@ def prepared_log(settings: Settings, clock: Clock) -> Iterator[OpenLog]:
             database_of_settings(chosen), opened, clock, name=socket.gethostname(), **_limits(chosen)
         )
     else:
-        with contextlib.closing(datadir.hold(settings.data_dir)):
-            datadir.prepare(settings.data_dir, clock, max_bytes=settings.max_log_bytes)
+        with contextlib.closing(data_directory.hold(settings.data_dir)):
+            data_directory.prepare(settings.data_dir, clock, max_bytes=settings.max_log_bytes)
             yield lambda chosen: SqliteEventLog(settings.data_dir, clock, **_limits(chosen))
 
 

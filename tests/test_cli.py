@@ -132,7 +132,7 @@ def test_a_command_imports_no_other_command() -> None:
     assert {name for name in loaded if name.startswith("karrot.cli.")} == {
         "karrot.cli.errors",
         "karrot.cli.options",
-        "karrot.cli.service",
+        "karrot.cli.serve_demo_and_checks",
     }
 
 

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.event import FirstUnread, readable
-from karrot.history.offsets_at_moment import lag_at
+from karrot.history.offsets_at_time import lag_at
 from support.burrow.lag_events import make_partition
 
 OFFSETS = st.integers(0, 2**63 - 1)

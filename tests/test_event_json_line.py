@@ -9,7 +9,7 @@ from karrot.burrow.payload import parse_webhook, to_wire
 from karrot.event import AgeKind, LagAge, LagEvent, Source, TopicPartition
 from karrot.event_json_line import EventLine, MalformedLine, PartitionLine, decode, encode, event_of, line_of
 from karrot.eventlog.base import StoredEvent
-from karrot.eventlog.group_state import summarize
+from karrot.eventlog.next_group_state import summarize
 from karrot.signals import signals_of
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import recorded_body

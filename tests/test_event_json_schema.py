@@ -14,7 +14,7 @@ from karrot.burrow.payload import parse_webhook, to_wire
 from karrot.event import UINT64_MAX, AgeKind, LagAge, LagEvent, TopicPartition
 from karrot.event_json_line import EventLine, PartitionLine, decode, encode
 from karrot.eventlog.base import StoredEvent
-from karrot.eventlog.group_state import summarize
+from karrot.eventlog.next_group_state import summarize
 from karrot.reporters.kafka.reporter import message_of
 from support.burrow.lag_events import event_strategy, make_event
 from support.burrow.recorded_bodies import expected_events, recorded_body

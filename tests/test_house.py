@@ -19,7 +19,7 @@ SUPPORT = ROOT / "tests" / "support"
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 KEPT_FRAGMENTS = {
-    "eventlog/postgres/committer.py:_is_refusal": "a rule with a name",
+    "eventlog/postgres/group_commit.py:_is_refusal": "a rule with a name",
     "reporters/prometheus/group_metrics.py:_bad_partitions": "each lambda of the loop needs an index of its own",
     "reporters/prometheus/group_metrics.py:_is_status": "each lambda of the loop needs a status of its own",
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from karrot.known_problems import CODES
+from karrot.runbooks_and_remedies import CODES
 from tools.log_records import LogRecord, log_records
 
 OTHER_CODES = {"error.code", "problem.code", "self._failure", "trouble.code"}

@@ -14,9 +14,9 @@ from karrot.eventlog.base import GroupState, LogUnavailableError, StoredEvent, g
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.http_client import Unavailable
 from karrot.intake import Intake
-from karrot.known_problems import RESYNC
-from karrot.reporters import commits_read
+from karrot.reporters import burrow_cut_off
 from karrot.resync import Resync
+from karrot.runbooks_and_remedies import RESYNC
 from support.burrow.fake.rest_api import BurrowServer
 from support.burrow.fake_burrow_rig import simulated_group
 from support.burrow.lag_events import make_event
@@ -122,16 +122,16 @@ def test_a_burrow_that_reads_no_more_commits_is_cut_off_although_it_answers_with
     answers = {key: burrow.lag(*key) for key in known(log)}
     own = answers[GroupKey("prod-eu", "burrow-prod-eu")]
     newest_ms = max(each.end.timestamp_ms for each in own.partitions if each.end)
-    assert {name: each.newest_ms for name, each in commits_read.read(log).items()}["prod-eu"] == newest_ms
-    assert commits_read.cut_off(log) == frozenset()
+    assert {name: each.newest_ms for name, each in burrow_cut_off.read(log).items()}["prod-eu"] == newest_ms
+    assert burrow_cut_off.cut_off(log) == frozenset()
 
     def remembered(cluster: str, group: str) -> LagEvent:
         return answers[GroupKey(cluster, group)]._replace(observed_at_ms=clock.wall)
 
     monkeypatch.setattr(burrow, "lag", remembered)
     once(resync, clock, after_s=301)
-    assert commits_read.cut_off(log) == set(CLUSTERS)
-    assert commits_read.read(log)["prod-eu"].newest_ms == newest_ms
+    assert burrow_cut_off.cut_off(log) == set(CLUSTERS)
+    assert burrow_cut_off.read(log)["prod-eu"].newest_ms == newest_ms
     assert all(state.summary.observed_at_ms == clock.wall for state in known(log).values())
 
 
@@ -146,7 +146,7 @@ def test_log_ends_that_move_without_commits_are_a_sign_of_life_unless_the_commit
     moving: str,
     found: set[str],
 ) -> None:
-    monkeypatch.setattr(commits_read, "_STEADY_MS", 100_000)
+    monkeypatch.setattr(burrow_cut_off, "_STEADY_MS", 100_000)
     for _ in range(3):
         once(resync, clock, after_s=60)
     answers = {key: burrow.lag(*key) for key in known(log)}
@@ -161,22 +161,22 @@ def test_log_ends_that_move_without_commits_are_a_sign_of_life_unless_the_commit
     monkeypatch.setattr(burrow, "lag", written)
     for _ in range(5):
         once(resync, clock, after_s=100)
-    assert commits_read.cut_off(log) == found
+    assert burrow_cut_off.cut_off(log) == found
 
 
 def test_a_burrow_that_is_cut_off_stays_so_if_it_lists_no_groups_any_more(
     resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commits_read, "_STEADY_MS", 100_000)
+    monkeypatch.setattr(burrow_cut_off, "_STEADY_MS", 100_000)
     for _ in range(3):
         once(resync, clock, after_s=60)
     monkeypatch.setattr(burrow, "consumers", lambda _: [])
     for _ in range(4):  # an empty list is no sign of life, so that the first one of them counts
         once(resync, clock, after_s=100)
-    assert commits_read.cut_off(log) == set(CLUSTERS)
+    assert burrow_cut_off.cut_off(log) == set(CLUSTERS)
     for _ in range(6):
         once(resync, clock, after_s=100)
-    assert commits_read.cut_off(log) == set(CLUSTERS)
+    assert burrow_cut_off.cut_off(log) == set(CLUSTERS)
 
 
 def test_a_newer_webhook_wins_over_an_answer_to_an_earlier_request(
@@ -373,7 +373,7 @@ def test_a_cluster_that_a_pass_did_not_read_is_not_cut_off(
     monkeypatch.setattr(burrow, "lag", lag)
     for _ in range(3):
         once(resync, clock, after_s=120)
-    assert commits_read.cut_off(log) == frozenset()
+    assert burrow_cut_off.cut_off(log) == frozenset()
 
 
 def test_an_error_of_one_group_or_one_cluster_ends_the_pass_of_no_other(

@@ -11,16 +11,16 @@ import pytest
 
 from karrot.api.bodies import Component, Reporters
 from karrot.doctor.checks import Finding, Level
-from karrot.doctor.read_and_check import all_checks
+from karrot.doctor.run_all_checks import all_checks
 from karrot.event import GroupKey, LagEvent, OffsetSample, Source
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import GroupState, IncidentState, ReporterState
-from karrot.eventlog.group_state import summarize
+from karrot.eventlog.next_group_state import summarize
 from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
-from karrot.known_problems import WATCH
 from karrot.render import runbooks_dir, templates_dir
 from karrot.render.prometheus_rules import alert_rules
 from karrot.reporters.prometheus import build, render
+from karrot.runbooks_and_remedies import WATCH
 from karrot.web.pages.banners import BannerInputs, banners, outage
 from karrot.web.pages.causes import cause
 from support.burrow.lag_events import make_event, make_partition

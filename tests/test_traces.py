@@ -185,8 +185,8 @@ def test_a_cluster_that_karrot_does_not_know_is_named_and_not_called_deleted(tmp
 def test_all_groups_of_a_cluster_are_forgotten_however_many_pages_list_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("karrot.doctor.reading._PAGE", 2)
-    monkeypatch.setattr("karrot.doctor.reading.GROUPS_READ", 4)
+    monkeypatch.setattr("karrot.doctor.reader_helpers._PAGE", 2)
+    monkeypatch.setattr("karrot.doctor.reader_helpers.GROUPS_READ", 4)
     with Service(tmp_path / "data") as service:
         for number in range(7):
             assert service.post(verdict("prod-old", f"group-{number}")).status == 202

@@ -21,11 +21,11 @@ from karrot.clock import Clock
 from karrot.eventlog.base import EventLog
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
-from karrot.known_problems import TABLES_PROBLEMS
-from karrot.reporters import commits_read
+from karrot.reporters import burrow_cut_off
 from karrot.reporters.base import Context, Reporter
+from karrot.runbooks_and_remedies import TABLES_PROBLEMS
 from karrot.server.gunicorn import LeaderProcess
-from karrot.server.newest_from_files import Certificate
+from karrot.server.reload_changed_files import Certificate
 from karrot.settings.loading import Loaded, SettingsError, load
 from karrot.settings.options import Archive, Kafka, Settings
 from karrot.settings.types import Bucket, Secret
@@ -285,10 +285,10 @@ def test_resync_has_the_interval_and_the_patience_of_the_settings(
     monkeypatch.setattr(Burrow, "ready", lambda _: True)
     monkeypatch.setattr(Burrow, "clusters", lambda _: ["prod-eu"])
     monkeypatch.setattr(Burrow, "consumers", lambda *_: [])
-    commits_read.keep(log, {"prod-eu": 1}, (), 120, 300)
+    burrow_cut_off.keep(log, {"prod-eu": 1}, (), 120, 300)
     wiring._resync(chosen, log, Intake(log, clock), clock, stop)
     assert stop.waited == 70
-    seen = commits_read.read(log)["prod-eu"]
+    seen = burrow_cut_off.read(log)["prod-eu"]
     assert (seen.every_ms, seen.after_ms) == (70_000, 1000 * cut_off_s)
 
 

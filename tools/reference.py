@@ -9,16 +9,16 @@ from prometheus_client.process_collector import ProcessCollector
 
 from karrot import cli, telemetry
 from karrot.burrow.payload import BOUNDS
-from karrot.doctor.read_and_check import all_checks
-from karrot.eventlog.group_state import REMEMBERED
-from karrot.eventlog.transaction import MOST_CLUSTERS
+from karrot.doctor.run_all_checks import all_checks
+from karrot.eventlog.next_group_state import REMEMBERED
+from karrot.eventlog.transaction_rules import MOST_CLUSTERS
 from karrot.eventlog.writer import KEPT_REJECTS
 from karrot.intake import KEPT_BYTES
-from karrot.known_problems import CODES, TABLES_PROBLEMS
-from karrot.pipeline.evaluate.evaluate_metrics import EVALUATE_METRICS
-from karrot.pipeline.run.turns import PIPELINE_METRICS
+from karrot.pipeline.evaluate.metrics_and_health import EVALUATE_METRICS
+from karrot.pipeline.run.step_loop import PIPELINE_METRICS
 from karrot.reporters.prometheus.group_metrics import MOST_PARTITIONS
-from karrot.server.newest_from_files import FILE_PROBLEMS
+from karrot.runbooks_and_remedies import CODES, TABLES_PROBLEMS
+from karrot.server.reload_changed_files import FILE_PROBLEMS
 from karrot.settings import options
 from tools.log_records import log_records
 

@@ -10,7 +10,7 @@ import click
 
 from karrot.cli.errors import Refused, valid
 from karrot.cli.options import secret, url_option
-from karrot.cli.table import print_lines, safe
+from karrot.cli.print_table import print_lines, safe
 from karrot.text import counted_plain
 
 if TYPE_CHECKING:

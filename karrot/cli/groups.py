@@ -22,7 +22,17 @@ from karrot.cli.options import (
     read_seconds,
     url_option,
 )
-from karrot.cli.table import UNKNOWN, Column, PrintedTable, cell, json_line, print_lines, safe, shown, terminal_width
+from karrot.cli.print_table import (
+    UNKNOWN,
+    Column,
+    PrintedTable,
+    cell,
+    json_line,
+    print_lines,
+    safe,
+    shown,
+    terminal_width,
+)
 from karrot.text import counted_plain, some
 
 if TYPE_CHECKING:

@@ -18,14 +18,24 @@ import click
 from karrot.cli.errors import NotDone, Refused, valid
 from karrot.cli.groups import OFFSETS
 from karrot.cli.options import Command, option_set, read_span, reads
-from karrot.cli.table import UNKNOWN, Column, PrintedTable, cell, json_line, print_lines, safe, shown, terminal_width
+from karrot.cli.print_table import (
+    UNKNOWN,
+    Column,
+    PrintedTable,
+    cell,
+    json_line,
+    print_lines,
+    safe,
+    shown,
+    terminal_width,
+)
 from karrot.text import compact_duration, counted_plain, to_minute, to_second
 
 if TYPE_CHECKING:
-    from karrot.history.held_days import Days
-    from karrot.history.moments import DayRange, TimeRange
+    from karrot.history.days_with_data import Days
     from karrot.history.results import GroupDescription
     from karrot.history.table_queries import History, Whom
+    from karrot.history.time_ranges import DayRange, TimeRange
     from karrot.settings.types import Place
 
 _LONGEST_S = 86_400
@@ -40,13 +50,13 @@ _NO_OWNERS = (
 
 
 def _read_time(_context: click.Context, _option: click.Parameter, text: str) -> datetime:
-    from karrot.history.moments import moment
+    from karrot.history.time_ranges import moment
 
     return valid(lambda: moment(text, datetime.now(UTC)))
 
 
 def _read_step(_context: click.Context, _option: click.Parameter, text: str) -> timedelta:
-    from karrot.history.moments import granularity
+    from karrot.history.time_ranges import granularity
 
     return valid(partial(granularity, text))
 
@@ -125,7 +135,7 @@ class _Asked:
 
     def nothing_known(self, what: object, when: str, days: Iterable[date]) -> NotDone:
         """The error for a time without data. It names the days that the tables have."""
-        from karrot.history.held_days import day_ranges
+        from karrot.history.days_with_data import day_ranges
 
         there = _in_words(list(day_ranges(days))) or "no day of it"
         return NotDone(_one_line(f"no data about {what} {when}; {self.tables} has {there}"))
@@ -148,7 +158,7 @@ class _Asked:
 
 def _spans(since: datetime, until: datetime) -> "tuple[TimeRange, TimeRange]":
     """The range of time, and the part of it that has passed. Later days do not count as missing."""
-    from karrot.history.moments import TimeRange
+    from karrot.history.time_ranges import TimeRange
 
     span, now = valid(lambda: TimeRange(since, until)), datetime.now(UTC)
     return span, TimeRange(since, min(until, now)) if since < now else span
@@ -159,7 +169,7 @@ def _answered(asked: _Asked) -> Iterator["History"]:
     """Open the history. The history's errors end the command with a message and an exit code."""
     from karrot.history.results import HistoryError, HistoryFailed, UnclearGroup
     from karrot.history.table_queries import History
-    from karrot.known_problems import TABLES_PROBLEMS
+    from karrot.runbooks_and_remedies import TABLES_PROBLEMS
 
     try:
         with History(asked.tables) as history, history.limited(asked.timeout.total_seconds()):
@@ -244,7 +254,7 @@ def groups(since: datetime, until: datetime, order: str, **given: Any) -> None:
     error, and in the field "days" of --json.
     """
     from karrot.event import Status
-    from karrot.history.held_days import day_ranges
+    from karrot.history.days_with_data import day_ranges
 
     asked, (span, passed) = _Asked(**given), _spans(since, until)
     with _answered(asked) as history:

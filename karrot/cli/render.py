@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from karrot.cli.errors import valid
-from karrot.known_problems import DOCS_URL
+from karrot.runbooks_and_remedies import DOCS_URL
 
 _cluster_option = click.option(
     "--cluster", "burrow_cluster", metavar="NAME", required=True, help="Name of the Kafka cluster in Burrow."

@@ -109,7 +109,7 @@ def forget_cluster(cluster: str, url: str, user: str | None) -> None:
     KARROT_API_TOKEN_FILE), and posts their deletion as `karrot send-sample` posts a sample, with the same credentials.
     The exit code is 1 if Karrot does not know the cluster, or does not accept a deletion.
     """
-    from karrot.doctor.reading import read_groups, read_samples
+    from karrot.doctor.reader_helpers import read_groups, read_samples
     from karrot.http_client import HttpClient, RequestFailed
     from karrot.reporters.prometheus.group_metrics import label_value
 

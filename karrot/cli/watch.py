@@ -19,7 +19,7 @@ from karrot.cli.options import (
     pattern_option,
     read_seconds,
 )
-from karrot.cli.table import Column, PrintedTable, print_lines, terminal_width
+from karrot.cli.print_table import Column, PrintedTable, print_lines, terminal_width
 from karrot.text import clock, counted_plain
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ def watch(
     from karrot.clock import SystemClock
     from karrot.watch.client_process import ClientProcess
     from karrot.watch.cluster_interface import connect
-    from karrot.watch.persistence import file_keeper
     from karrot.watch.poll_and_judge import Watcher, run
+    from karrot.watch.saved_state import file_keeper
 
     stop = threading.Event()
     trouble: list[OSError] = []

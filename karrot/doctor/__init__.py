@@ -4,6 +4,6 @@
 """
 
 from karrot.doctor.checks import Finding, Level
-from karrot.doctor.read_and_check import Snapshot, examine, look
+from karrot.doctor.run_all_checks import Snapshot, examine, look
 
 __all__ = ["Finding", "Level", "Snapshot", "examine", "look"]

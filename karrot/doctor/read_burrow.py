@@ -19,7 +19,7 @@ from karrot.burrow.client import (
     Unaddressable,
     ZooKeeperConfig,
 )
-from karrot.doctor.reading import Parts, Unread, netloc
+from karrot.doctor.reader_helpers import Parts, Unread, netloc
 from karrot.event import LagEvent, has_burrow_name
 from karrot.http_client import HttpClient, Limits, RequestFailed
 

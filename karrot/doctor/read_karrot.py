@@ -11,7 +11,7 @@ from msgspec import Struct
 from prometheus_client.samples import Sample
 
 from karrot.api.bodies import Component, Group, GroupDetail, GroupEvent, Heartbeat, Readiness, Rejects, Reporters
-from karrot.doctor.reading import Parts, Unread, read_groups, read_samples, seconds
+from karrot.doctor.reader_helpers import Parts, Unread, read_groups, read_samples, seconds
 from karrot.event import GroupKey
 from karrot.http_client import HttpClient, Limits, RequestFailed
 

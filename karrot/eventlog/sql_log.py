@@ -31,8 +31,8 @@ from karrot.eventlog.base import (
     StoredEvent,
     StoredSummary,
 )
-from karrot.eventlog.group_state import Arrival, LiveGroups, summarize
-from karrot.eventlog.transaction import TOUCHED_MS
+from karrot.eventlog.next_group_state import Arrival, LiveGroups, summarize
+from karrot.eventlog.transaction_rules import TOUCHED_MS
 from karrot.eventlog.writer import InlineWriter, Job, WriteBuffer, Writer
 from karrot.telemetry import Metric
 

@@ -4,7 +4,7 @@ import msgspec
 
 from karrot.event import GroupKey
 from karrot.eventlog.base import EventLog
-from karrot.known_problems import WATCH
+from karrot.runbooks_and_remedies import WATCH
 
 NOTE = "groups"
 UNKNOWN_STATE = "Unknown"

@@ -3,8 +3,8 @@
 Only this package imports duckdb (``pip install 'karrot-burrow[history]'``), and only at the first query.
 """
 
-from karrot.history.moments import TimeRange
 from karrot.history.results import HistoryError
 from karrot.history.table_queries import History
+from karrot.history.time_ranges import TimeRange
 
 __all__ = ["History", "HistoryError", "TimeRange"]

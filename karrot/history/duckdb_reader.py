@@ -13,7 +13,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from karrot.history.results import AnswerTooLarge, HistoryError
-from karrot.history.stored_tables import FilesChanged, IsWanted, StoredFile, StoredTables, seconds_left, too_slow
+from karrot.history.table_files_in_folder import (
+    FilesChanged,
+    IsWanted,
+    StoredFile,
+    StoredTables,
+    seconds_left,
+    too_slow,
+)
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 from karrot.event import GroupKey
-from karrot.history.moments import DayRange
-from karrot.known_problems import TablesProblem
+from karrot.history.time_ranges import DayRange
+from karrot.runbooks_and_remedies import TablesProblem
 
 
 class Incident(NamedTuple):

@@ -13,8 +13,7 @@ without members. Their offsets are at risk only after ``offsets.retention.minute
 
 from datetime import UTC, datetime, timedelta
 
-from karrot.history.moments import epoch_ms, moment_of
-from karrot.history.offsets_at_moment import (
+from karrot.history.offsets_at_time import (
     LogGrowth,
     LookBack,
     OffsetCommit,
@@ -26,6 +25,7 @@ from karrot.history.offsets_at_moment import (
     owners,
 )
 from karrot.history.results import Risk, Risks
+from karrot.history.time_ranges import epoch_ms, moment_of
 
 _WINDOW = timedelta(days=1)
 """The growth of a log's start and end is measured over this time."""

@@ -8,10 +8,9 @@ from itertools import groupby
 from typing import Any, Final, Self, TypedDict, Unpack
 
 from karrot.event import GroupKey, Status
+from karrot.history.days_with_data import Days, day_ranges, finished
 from karrot.history.duckdb_reader import Duck, Names, Row
-from karrot.history.held_days import Days, day_ranges, finished
-from karrot.history.moments import IN_SPAN, MINUTE, DayRange, TimeRange, bounds, epoch_ms, moment_of
-from karrot.history.offsets_at_moment import LookBack, describe, last_commit, stale
+from karrot.history.offsets_at_time import LookBack, describe, last_commit, stale
 from karrot.history.results import (
     GroupDescription,
     GroupHistory,
@@ -25,7 +24,8 @@ from karrot.history.results import (
     UnclearGroup,
 )
 from karrot.history.risks import risks
-from karrot.history.stored_tables import StoredTables, TablesInFolder, time_limit
+from karrot.history.table_files_in_folder import StoredTables, TablesInFolder, time_limit
+from karrot.history.time_ranges import IN_SPAN, MINUTE, DayRange, TimeRange, bounds, epoch_ms, moment_of
 from karrot.history.time_series import METRICS, SeriesMetric, question, severity
 from karrot.settings.types import Bucket, Place
 from karrot.text import EPOCH
@@ -121,7 +121,7 @@ class History:
     def __init__(self, tables: Place, *, threads: int = 2, memory: str = "512MB", most_copied: int = 4 * _GIB) -> None:
         self._tables: StoredTables
         if isinstance(tables, Bucket):
-            from karrot.history.tables_in_s3 import TablesInS3  # noqa: PLC0415 (only for tables in S3)
+            from karrot.history.table_files_in_s3 import TablesInS3  # noqa: PLC0415 (only for tables in S3)
             from karrot.reporters.archive.s3 import open_client  # noqa: PLC0415 (as above)
 
             self._tables = TablesInS3(tables, partial(open_client, os.environ), most_bytes=most_copied)

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from karrot.event import Status
-from karrot.history.moments import IN_SPAN
+from karrot.history.time_ranges import IN_SPAN
 
 
 class SeriesMetric(NamedTuple):

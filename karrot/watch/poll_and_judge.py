@@ -28,14 +28,14 @@ from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError,
 from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
 from karrot.http_client import ACCEPTED, HttpClient, Limits, RequestFailed
 from karrot.intake import Intake
-from karrot.known_problems import WATCH
+from karrot.runbooks_and_remedies import WATCH
 from karrot.settings.options import Settings
 from karrot.watch.client_process import ClientProcess, Stopped
 from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, connect
 from karrot.watch.cluster_reader import Poll, Stability, group_health, poll_cluster, retention
-from karrot.watch.evaluation import Life, deleted, see_owners, verdict, without_alarm
-from karrot.watch.persistence import Keeper, Memory, dump, load, note_keeper
 from karrot.watch.rings import BEYOND_END_POLLS, UnreadRecords
+from karrot.watch.saved_state import Keeper, Memory, dump, load, note_keeper
+from karrot.watch.verdicts_and_incidents import Life, deleted, see_owners, verdict, without_alarm
 
 _AT_ONCE = 8
 """The maximum number of events sent at once. The log commits them together. Another Karrot also has other requests."""

@@ -8,11 +8,11 @@ import jinja2
 from flask import Flask
 
 from karrot.jinja_filters import FILTERS
-from karrot.known_problems import runbook_of_failing
 from karrot.render import runbooks_dir, templates_dir
-from karrot.web import health, metrics, problems, static, webhook
+from karrot.runbooks_and_remedies import runbook_of_failing
+from karrot.web import health, metrics, problems, static_files, webhook
 from karrot.web.api import routes as api
-from karrot.web.api.json_bodies import instant
+from karrot.web.api.answers import instant
 from karrot.web.context import EXTENSION, Credentials, WebContext, add_headers
 from karrot.web.pages import banners, page_cache, runbooks
 from karrot.web.pages import routes as pages
@@ -51,13 +51,13 @@ def create_app(context: WebContext) -> Flask:
     app.json.sort_keys = False  # type: ignore[attr-defined]  # of Flask's default provider
     app.extensions[EXTENSION] = context
     app.extensions[page_cache.EXTENSION] = page_cache.PageCache(context.clock)
-    app.extensions[static.EXTENSION] = static.load(templates_dir() / "web" / "static")
+    app.extensions[static_files.EXTENSION] = static_files.load(templates_dir() / "web" / "static")
     app.extensions[runbooks.EXTENSION] = runbooks.Runbooks(
         runbooks_dir(), templates_dir() / "prometheus" / "alerts.yaml"
     )
     _prepare_templates(app, context)
     problems.install(app)
-    for module in (webhook, metrics, health, api, pages, runbooks, static):
+    for module in (webhook, metrics, health, api, pages, runbooks, static_files):
         app.register_blueprint(module.routes)
     app.after_request(add_headers)
     if context.external_url:
@@ -70,7 +70,7 @@ def _prepare_templates(app: Flask, context: WebContext) -> None:
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.jinja_env.filters.update(FILTERS)
     app.jinja_env.globals.update(
-        assets=app.extensions[static.EXTENSION].names,
+        assets=app.extensions[static_files.EXTENSION].names,
         version=context.version,
         now=lambda: instant(context.clock.wall_ms()),
         runbook_of_failing=runbook_of_failing,

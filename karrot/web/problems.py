@@ -9,7 +9,7 @@ from flask import Flask, Response, g, render_template, request
 from werkzeug.exceptions import BadHost, HTTPException, MethodNotAllowed
 
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, UnconfirmedError
-from karrot.known_problems import CODES
+from karrot.runbooks_and_remedies import CODES
 from karrot.web.context import html_asked
 
 TYPE_PREFIX = "urn:problem-type:karrot:"

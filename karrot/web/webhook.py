@@ -16,7 +16,7 @@ from flask import Blueprint, request
 from karrot.burrow.payload import MalformedPayload
 from karrot.event import SOURCE_HEADER, Source
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, PendingAppend, UnconfirmedError
-from karrot.known_problems import CODES
+from karrot.runbooks_and_remedies import CODES
 from karrot.web import auth
 from karrot.web.context import RESPONSE_HEADERS, WebContext, web_context
 from karrot.web.problems import RETRY_AFTER, Problem

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from karrot.burrow.payload import MalformedPayload, parse_webhook
-from karrot.known_problems import CODES
+from karrot.runbooks_and_remedies import CODES
 from support.burrow.recorded_bodies import recorded_body
 
 OTHERS = json.loads((Path(__file__).parents[1] / "data" / "burrow" / "other_templates.json").read_text("utf-8"))

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from karrot.cli import main
-from karrot.cli.table import width_of
+from karrot.cli.print_table import width_of
 from support.burrow.fake.simulated_kafka import Behaviour, Phase
 from support.burrow.fake_burrow_rig import FakeBurrowRig, fake_burrow, simulated_group
 from support.servers.scripted_server import http_response, scripted_server

@@ -7,7 +7,7 @@ import pytest
 from karrot.burrow.client import ZooKeeperConfig
 from karrot.doctor.checks import burrow_storage as checks
 from karrot.doctor.read_burrow import BurrowSeen
-from karrot.doctor.reading import Unread
+from karrot.doctor.reader_helpers import Unread
 from support.doctor_snapshots import (
     PROFILE,
     burrow_module,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from karrot.doctor import prometheus as checks
-from karrot.doctor.reading import Unread, seconds
+from karrot.doctor import read_and_check_prometheus as checks
+from karrot.doctor.reader_helpers import Unread, seconds
 from support.doctor_snapshots import (
     finds_nothing,
     only_finding,

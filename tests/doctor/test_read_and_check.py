@@ -10,11 +10,11 @@ import pytest
 
 from karrot.api.bodies import Component
 from karrot.doctor import Level, Snapshot, examine, look
-from karrot.doctor.prometheus import PrometheusSeen
-from karrot.doctor.read_and_check import all_checks
+from karrot.doctor.read_and_check_prometheus import PrometheusSeen
 from karrot.doctor.read_burrow import GROUPS_ASKED, BurrowSeen
 from karrot.doctor.read_karrot import KarrotSeen
-from karrot.doctor.reading import Away, Unread
+from karrot.doctor.reader_helpers import Away, Unread
+from karrot.doctor.run_all_checks import all_checks
 from karrot.http_client import Limits
 from support.burrow.fake_burrow_rig import fake_burrow, simulated_group
 from support.burrow.viper_config import EXAMPLE

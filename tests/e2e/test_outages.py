@@ -18,8 +18,8 @@ SILENCE = 'time() - karrot_last_event_timestamp_seconds{cluster="prod-eu"}'
 GROUP, TOPIC = "outage-svc", "outage"
 IN_A_HURRY = """
 from karrot.cli import main
-from karrot.reporters import commits_read
-commits_read._STEADY_MS = 20_000
+from karrot.reporters import burrow_cut_off
+burrow_cut_off._STEADY_MS = 20_000
 main()
 """
 """Karrot, which waits only seconds instead of minutes before Burrow counts as cut off."""

@@ -20,7 +20,7 @@ from e2e.stack.prometheus import Prometheus
 from e2e.stack.stack import Stack
 from e2e.waiting import wait_for
 from karrot.burrow.client import Burrow as Client
-from karrot.doctor.read_and_check import examine, look
+from karrot.doctor.run_all_checks import examine, look
 from support.service.karrot_service import Service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

@@ -1,4 +1,4 @@
-"""The live groups, which pages and scrapes share: `karrot.eventlog.group_state.LiveGroups`."""
+"""The live groups, which pages and scrapes share: `karrot.eventlog.next_group_state.LiveGroups`."""
 
 import time
 from typing import NoReturn

@@ -7,7 +7,7 @@ from typing import Any
 import boto3
 import pytest
 
-from karrot.history import tables_in_s3
+from karrot.history import table_files_in_s3
 from karrot.history.table_queries import History
 from karrot.reporters.archive import s3 as archive_s3
 from karrot.settings.types import Bucket
@@ -55,7 +55,7 @@ def history_in_folder(tables: Path) -> Iterator[History]:
 def history_in_s3(tables: Path, s3: Any, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
     """Read the tables from S3, where they are always equal to the folder in which the test writes them."""
     mirrored = partial(MirroredTables, Mirror(s3, *bucket, tables))
-    monkeypatch.setattr(tables_in_s3, "TablesInS3", mirrored)
+    monkeypatch.setattr(table_files_in_s3, "TablesInS3", mirrored)
     monkeypatch.setattr(archive_s3, "open_client", lambda _environ: s3)  # a client of its own takes 100 ms
     with History(bucket) as opened:
         yield opened

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from karrot.history.days_with_data import Days
 from karrot.history.duckdb_reader import Duck, Row
-from karrot.history.held_days import Days
-from karrot.history.moments import DayRange, TimeRange
 from karrot.history.results import (
     GroupHistory,
     HistoryError,
@@ -21,8 +20,9 @@ from karrot.history.results import (
     SeriesPoint,
     UnclearGroup,
 )
-from karrot.history.stored_tables import TablesInFolder
+from karrot.history.table_files_in_folder import TablesInFolder
 from karrot.history.table_queries import History
+from karrot.history.time_ranges import DayRange, TimeRange
 from support.pipeline.row_times import DAY, minute_at
 from support.pipeline.table_files import (
     incident_row,

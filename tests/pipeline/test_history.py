@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from karrot.history.days_with_data import Derived, Note, finished
 from karrot.history.duckdb_reader import STREAMED
-from karrot.history.held_days import Derived, Note, finished
-from karrot.history.moments import TimeRange
 from karrot.history.results import Incident, SeriesPoint
-from karrot.history.stored_tables import TablesInFolder
+from karrot.history.table_files_in_folder import TablesInFolder
 from karrot.history.table_queries import History
+from karrot.history.time_ranges import TimeRange
 from karrot.pipeline.schemas import DERIVED, INCIDENTS, LAG_MINUTE, TABLES, with_day
 from karrot.pipeline.store.table_files import Tables, read_note
 from support.pipeline.event_rows import frame_of_rows

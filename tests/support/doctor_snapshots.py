@@ -25,8 +25,8 @@ from karrot.burrow.client import (
     ZooKeeperConfig,
 )
 from karrot.doctor.checks import Check, Finding, Level
-from karrot.doctor.evaluate import EvaluateSeen
-from karrot.doctor.prometheus import PrometheusSeen, Target
+from karrot.doctor.read_and_check_evaluate import EvaluateSeen
+from karrot.doctor.read_and_check_prometheus import PrometheusSeen, Target
 from karrot.doctor.read_burrow import BurrowSeen, ReadWebhook
 from karrot.doctor.read_karrot import KarrotSeen
 from karrot.event import GroupKey, LagEvent, OffsetSample, PartitionLag, Source

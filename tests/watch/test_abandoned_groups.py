@@ -7,7 +7,7 @@ import pytest
 
 from karrot.burrow.notifier import NameFilter
 from karrot.event import TopicPartition
-from karrot.eventlog.group_state import summarize
+from karrot.eventlog.next_group_state import summarize
 from karrot.watch.cluster_interface import Failure
 from support.kafka.in_memory_kafka import make_member
 from support.kafka.watch_rig import HOUR, NEW, OLD, WINDOW, WatchRig

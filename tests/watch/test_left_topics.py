@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from karrot.eventlog.group_state import summarize
+from karrot.eventlog.next_group_state import summarize
 from karrot.watch.cluster_interface import Failure
 from support.kafka.in_memory_kafka import make_member
 from support.kafka.watch_rig import NEW, OLD, SIDE, WINDOW, WatchRig

@@ -14,8 +14,8 @@ from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.eventlog.watched_groups import GroupHealth
 from karrot.intake import Intake
 from karrot.reporters.prometheus import build, render
-from karrot.watch.evaluation import deleted
 from karrot.watch.poll_and_judge import IntakeSink, PollOutcome, PostSink
+from karrot.watch.verdicts_and_incidents import deleted
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 from support.servers.background_server import serve_in_thread

@@ -12,7 +12,7 @@ from karrot.event import Kind, LagEvent, TopicPartition
 from karrot.signals import signals_of
 from karrot.watch import rings
 from karrot.watch.cluster_interface import ClusterError, Failure
-from karrot.watch.persistence import file_keeper
+from karrot.watch.saved_state import file_keeper
 from support.kafka.in_memory_kafka import make_member
 
 DENIED = Failure("topic_authorization_failed", "Broker: Topic authorization failed")

@@ -10,7 +10,7 @@ import pytest
 from werkzeug.exceptions import NotFound
 
 import karrot
-from karrot.known_problems import CODES
+from karrot.runbooks_and_remedies import CODES
 from support.web.website import Website, make_website
 from support.web.website_states import website_in_state
 

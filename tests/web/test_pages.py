@@ -13,11 +13,11 @@ from karrot.event import FirstUnread, LagEvent, Source
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import ReporterState
 from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
-from karrot.history.moments import DayRange
 from karrot.history.results import HourlyHistory, Incident, SeriesPoint
+from karrot.history.time_ranges import DayRange
 from karrot.jinja_filters import marked
-from karrot.known_problems import CODES, WATCH
 from karrot.reporters.base import REPORT_NOTE, Fact, RefusedDatum, Report
+from karrot.runbooks_and_remedies import CODES, WATCH
 from karrot.web import Credentials
 from karrot.web.pages.last_weeks import NotReadable
 from karrot.web.pages.routes import PAGE_SIZE

@@ -5,7 +5,7 @@ from structlog.testing import capture_logs
 
 from karrot.eventlog.base import GroupState, LogUnavailableError
 from karrot.eventlog.sqlite.store import MemoryEventLog
-from karrot.known_problems import CODES
+from karrot.runbooks_and_remedies import CODES
 from karrot.web import Credentials
 from support.burrow.recorded_bodies import recorded_body
 from support.manual_clock import ManualClock

@@ -11,7 +11,7 @@ from structlog.testing import CapturingLogger
 from karrot.event import GroupKey, Kind, Source
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, StoredEvent, UnconfirmedError
 from karrot.eventlog.sqlite.store import MemoryEventLog
-from karrot.known_problems import CODES
+from karrot.runbooks_and_remedies import CODES
 from karrot.web import Credentials, webhook
 from karrot.web.webhook import LARGE_BODY
 from support.burrow.recorded_bodies import expected_events, recorded_body

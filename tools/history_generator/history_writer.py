@@ -15,7 +15,7 @@ import msgspec
 from karrot.event import Kind, LagEvent, Status
 from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
-from karrot.eventlog.group_state import summarize
+from karrot.eventlog.next_group_state import summarize
 from karrot.reporters.archive.local_folder import Folder
 from karrot.reporters.archive.reporter import Segment
 from tools.history_generator.event_stream import MINUTE_MS, events

@@ -18,14 +18,14 @@ from karrot.cli.errors import Refused, end_on_signals, valid
 from karrot.cli.options import follow_option, pattern_option, read_span
 from karrot.cli.pipeline import spark_options as shared
 from karrot.cli.pipeline.job_errors import JobCommand
-from karrot.cli.table import shown
+from karrot.cli.print_table import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from karrot.pipeline.evaluate.bucket_state import EvaluateRules
-    from karrot.pipeline.evaluate.evaluate_metrics import EvaluateMetrics
     from karrot.pipeline.evaluate.job import EvaluatedBatch
+    from karrot.pipeline.evaluate.metrics_and_health import EvaluateMetrics
     from karrot.pipeline.evaluate.verdict_delivery import Deliver
     from karrot.pipeline.offsets.log_ends import PollSummary
 
@@ -101,12 +101,12 @@ def evaluate(**asked: Any) -> None:
     with shared.started("evaluate", asked) as (spark, unleased), ExitStack() as ending:
         from karrot.clock import SystemClock
         from karrot.pipeline.evaluate import job
-        from karrot.pipeline.evaluate.evaluate_metrics import EvaluateMetrics
         from karrot.pipeline.evaluate.job import to_tables
+        from karrot.pipeline.evaluate.metrics_and_health import EvaluateMetrics
         from karrot.pipeline.evaluate.recent_log_ends import LogEndsFromKafka, LogEndsFromParquet, LogEndSource
         from karrot.pipeline.evaluate.verdict_delivery import to_each
-        from karrot.pipeline.store.lease import EVENTS, evaluate_lease, writing
-        from karrot.pipeline.stream.query_runner import checkpoint_reader, run_queries
+        from karrot.pipeline.store.write_lease import EVENTS, evaluate_lease, writing
+        from karrot.pipeline.stream.queries_and_checkpoints import checkpoint_reader, run_queries
         from karrot.pipeline.stream.record_sources import RecordsFromKafka, RecordsFromParquet, RecordSource
 
         clock, stop, cluster = SystemClock(), threading.Event(), asked["cluster"]

@@ -68,8 +68,8 @@ def offsets(**asked: Any) -> None:
     with shared.started("offsets", asked) as (spark, tables):
         from karrot.pipeline.offsets.job import LandOffsets
         from karrot.pipeline.offsets.log_ends import LandEnds
-        from karrot.pipeline.store.lease import offsets_lease, writing
-        from karrot.pipeline.stream.query_runner import run_queries
+        from karrot.pipeline.store.write_lease import offsets_lease, writing
+        from karrot.pipeline.stream.queries_and_checkpoints import run_queries
         from karrot.pipeline.stream.record_sources import RecordsFromParquet
 
         stop = threading.Event()

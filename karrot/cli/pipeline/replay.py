@@ -10,7 +10,7 @@ from karrot.cli.errors import NotDone, Refused, valid
 from karrot.cli.options import reads
 from karrot.cli.pipeline.job_errors import JobCommand
 from karrot.cli.pipeline.spark_options import read_rules, read_spark_place, spark_options, started
-from karrot.cli.table import UNKNOWN, Column, PrintedTable, json_line, print_lines, safe, terminal_width
+from karrot.cli.print_table import UNKNOWN, Column, PrintedTable, json_line, print_lines, safe, terminal_width
 from karrot.text import count, counted, duration, iso_ms, to_minute
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _MOST_GROUPS = 20
 
 
 def _read_moment(_context: click.Context, _option: click.Parameter, text: str | None) -> datetime | None:
-    from karrot.history.moments import moment
+    from karrot.history.time_ranges import moment
 
     return valid(lambda: moment(text, datetime.now(UTC))) if text else None
 

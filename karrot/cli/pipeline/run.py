@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from karrot.pipeline.ingest.event_sources import EventSource
     from karrot.pipeline.offsets.log_ends import EndsPoll
     from karrot.pipeline.run.pipeline_steps import Jobs
-    from karrot.pipeline.run.turns import Step, StepFailure
+    from karrot.pipeline.run.step_loop import Step, StepFailure
 
 
 _TIME: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
@@ -92,7 +92,7 @@ def run(**asked: Any) -> None:
     """
     from karrot import logs
     from karrot.clock import SystemClock
-    from karrot.pipeline.run.turns import LAST_SUCCESS, RunMetrics, TurnHealth
+    from karrot.pipeline.run.step_loop import LAST_SUCCESS, RunMetrics, TurnHealth
 
     open_source, offsets = shared.event_source_of(asked), _offsets_of(asked)
     logs.configure("INFO", sys.stderr)
@@ -101,7 +101,7 @@ def run(**asked: Any) -> None:
     health = TurnHealth(clock, asked["turn_limit"])
     with shared.served(asked["metrics_port"], metrics, health), shared.started("run", asked) as (spark, tables):
         from karrot.pipeline.run.pipeline_steps import Jobs, ended_in_time, ended_with_spark, is_alive, log_poll, polled
-        from karrot.pipeline.run.turns import CannotContinue, TurnLoop
+        from karrot.pipeline.run.step_loop import CannotContinue, TurnLoop
 
         end_on_signals(stop)
         jobs = Jobs(spark, tables, clock, metrics)
@@ -142,7 +142,7 @@ def _steps(
     offsets: OffsetsFromKafka | None,
     poll: "EndsPoll | None",
 ) -> list["Step"]:
-    from karrot.pipeline.run.turns import Step
+    from karrot.pipeline.run.step_loop import Step
 
     steps = [Step("ingest", partial(jobs.ingest, open_source, asked["checkpoint"] or ""))]
     if offsets is not None and poll is not None:
@@ -162,9 +162,9 @@ def _explained(spark: "SparkSession", asked: Mapping[str, Any], step: str, error
 
     from karrot.kafka.client_properties import PropertiesError
     from karrot.pipeline.run.pipeline_steps import is_alive
-    from karrot.pipeline.run.turns import StepFailure
-    from karrot.pipeline.store.lease import LeaseHeld
+    from karrot.pipeline.run.step_loop import StepFailure
     from karrot.pipeline.store.table_files import NewerTables
+    from karrot.pipeline.store.write_lease import LeaseHeld
     from karrot.pipeline.stream.record_sources import ConnectorMissing, NoRecords
     from karrot.watch.cluster_interface import ClusterError
 

@@ -88,7 +88,7 @@ spark_options = option_set(
 
 def checkpoint_in(spark: "SparkSession", asked: Mapping[str, Any], own: str) -> str:
     """The folder in --checkpoint, or else the folder ``own`` in the tables."""
-    from karrot.pipeline.store.filesystem import place_for
+    from karrot.pipeline.store.hadoop_filesystem import place_for
 
     return place_for(spark, asked["checkpoint"]) if asked["checkpoint"] else own
 
@@ -142,7 +142,7 @@ def _leave(number: int, _frame: object) -> None:
 
 def require_tables(spark: "SparkSession", tables: "Tables", asked: Mapping[str, Any]) -> None:
     """Raise Refused if the directory is missing: a misspelt name must not count as empty tables."""
-    from karrot.pipeline.store.filesystem import exists
+    from karrot.pipeline.store.hadoop_filesystem import exists
 
     if not exists(spark, tables.directory):
         raise Refused(f"{asked['directory']}: no such directory; karrot pipeline ingest makes the tables")
@@ -163,7 +163,7 @@ def _halt(spark: "SparkSession", number: int, _frame: object) -> None:
 
 
 def _stop(spark: "SparkSession") -> None:
-    from karrot.pipeline.store.lease import release_all
+    from karrot.pipeline.store.write_lease import release_all
 
     spark.sparkContext.setLogLevel("OFF")  # otherwise Spark logs a stack trace for each job that ends here
     spark.sparkContext.cancelAllJobs()
@@ -310,7 +310,7 @@ def served(port: int | None, metrics: "Collector", health: Callable[[], str | No
     """Serve the metrics, if there is a port. Raises Refused if the port is in use."""
     from prometheus_client import CollectorRegistry
 
-    from karrot.pipeline.stream.metrics import MetricsPort
+    from karrot.pipeline.stream.metrics_server import MetricsPort
 
     if port is None:
         yield

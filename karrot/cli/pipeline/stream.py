@@ -17,7 +17,7 @@ from karrot.cli.pipeline import spark_options as shared
 from karrot.cli.pipeline.job_errors import JobCommand
 
 if TYPE_CHECKING:
-    from karrot.pipeline.publish import Published
+    from karrot.pipeline.publish_to_cloudwatch import Published
     from karrot.settings.options import CloudWatch as Options
 
 _TABLES, _CLOUDWATCH = "tables", "cloudwatch"
@@ -69,9 +69,9 @@ def stream(**asked: Any) -> None:
     with shared.started("stream", asked) as (spark, tables), ExitStack() as leases:
         from karrot.clock import SystemClock
         from karrot.pipeline.ingest.job import Ingest
-        from karrot.pipeline.publish import Fanout, Publisher, notes_beside
-        from karrot.pipeline.store.lease import EVENTS, writing
-        from karrot.pipeline.stream.query_runner import run_queries
+        from karrot.pipeline.publish_to_cloudwatch import Fanout, Publisher, notes_beside
+        from karrot.pipeline.store.write_lease import EVENTS, writing
+        from karrot.pipeline.stream.queries_and_checkpoints import run_queries
         from karrot.reporters.cloudwatch.boto_client import open_client
 
         if every is not None:

@@ -43,7 +43,7 @@ def compact(**asked: Any) -> None:
     """
     with shared.started("compact", asked) as (spark, tables):
         from karrot.pipeline.store import compact as job
-        from karrot.pipeline.store.lease import DERIVED, writing
+        from karrot.pipeline.store.write_lease import DERIVED, writing
 
         shared.require_tables(spark, tables, asked)
         with writing(spark, tables, DERIVED, "karrot pipeline compact", wait=asked["wait"]) as leased:
@@ -106,7 +106,7 @@ def derive(**asked: Any) -> None:
     """
     with shared.started("derive", asked) as (spark, tables):
         from karrot.pipeline.derive import job
-        from karrot.pipeline.store.lease import DERIVED, writing
+        from karrot.pipeline.store.write_lease import DERIVED, writing
 
         only, tell = [day.date() for day in asked["only"]], partial(click.echo, err=True)
         shared.require_tables(spark, tables, asked)
@@ -137,8 +137,8 @@ def ingest(**asked: Any) -> None:
     tell = click.echo if follow and not as_json else lambda _summary: None
     with shared.started("ingest", asked) as (spark, tables):
         from karrot.pipeline.ingest.job import Ingest
-        from karrot.pipeline.store.filesystem import place_for
-        from karrot.pipeline.store.lease import EVENTS, writing
+        from karrot.pipeline.store.hadoop_filesystem import place_for
+        from karrot.pipeline.store.write_lease import EVENTS, writing
 
         stop = threading.Event()
         if follow:

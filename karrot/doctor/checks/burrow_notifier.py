@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from karrot.burrow.client import NotifierModule
 from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
 from karrot.doctor.read_burrow import WEBHOOK_PATH, BurrowSeen, ReadWebhook, admits
-from karrot.doctor.reading import netloc
+from karrot.doctor.reader_helpers import netloc
 from karrot.text import counted_plain, some
 
 _LINES = "burrow.md#why-each-line"

@@ -9,7 +9,7 @@ from karrot.api.bodies import GroupEvent
 from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
 from karrot.doctor.read_burrow import BurrowSeen, admits
 from karrot.doctor.read_karrot import KarrotSeen
-from karrot.doctor.reading import netloc
+from karrot.doctor.reader_helpers import netloc
 from karrot.event import GroupKey, has_burrow_name
 from karrot.text import counted_plain, some
 

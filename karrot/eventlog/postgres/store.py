@@ -30,11 +30,11 @@ from karrot.eventlog.base import (
     OverloadedError,
     ReporterState,
 )
-from karrot.eventlog.postgres.committer import PostgresCommitter
+from karrot.eventlog.postgres.buffered_transaction import NotLeadingError, PostgresTransaction
 from karrot.eventlog.postgres.connections import READ_LIMIT_S, Database, Sessions, one_line
+from karrot.eventlog.postgres.group_commit import PostgresCommitter
 from karrot.eventlog.postgres.leader_lock import WHO_LEADS, LeaderLock
 from karrot.eventlog.postgres.schema import Opened, block_table
-from karrot.eventlog.postgres.transaction import NotLeadingError, PostgresTransaction
 from karrot.eventlog.sql_log import (
     EVENT_FIELDS,
     GROUP_FIELDS,
@@ -45,7 +45,7 @@ from karrot.eventlog.sql_log import (
     Row,
     SqlEventLog,
 )
-from karrot.eventlog.transaction import LogEndHistories
+from karrot.eventlog.transaction_rules import LogEndHistories
 from karrot.eventlog.writer import Writer
 
 T = TypeVar("T")

@@ -22,8 +22,8 @@ from karrot import telemetry
 from karrot.clock import Anchor, Clock
 from karrot.event import ClusterPartition, GroupKey
 from karrot.eventlog.base import GroupState, LogSize, LogUnavailableError, OverloadedError, ReporterState
-from karrot.eventlog.group_state import Arrival
 from karrot.eventlog.locks import FileLock
+from karrot.eventlog.next_group_state import Arrival
 from karrot.eventlog.sql_log import (
     NEARLY_FULL,
     READ_BYTES,
@@ -38,7 +38,7 @@ from karrot.eventlog.sql_log import (
     reporter_row,
 )
 from karrot.eventlog.sqlite.database import EVENT_COLUMNS, GROUP_COLUMNS, Checkpointer, LogFile, MemoryFile
-from karrot.eventlog.transaction import (
+from karrot.eventlog.transaction_rules import (
     EVICTED_AT_ONCE,
     MOST_CLUSTERS,
     ROW_BYTES,

@@ -1,4 +1,4 @@
-"""Derives the table ``incidents``: the rules of `karrot.eventlog.group_state`, written for whole columns.
+"""Derives the table ``incidents``: the rules of `karrot.eventlog.next_group_state`, written for whole columns.
 
 - The first event with a new id opens an incident.
 - The incident ends with its close, another new id, the group's deletion, a recovery without a close, or silence.

@@ -1,7 +1,8 @@
 """Rewrites, in every derived table, the days whose sources changed.
 
 Minute tables and the daily SLO depend only on their own day. The rates also depend on the minutes next to the day's two
-midnights. `karrot.pipeline.derive.verdict_history` derives intervals and incidents, which can last longer than a day.
+midnights. `karrot.pipeline.derive.status_intervals_and_incidents` derives the tables whose rows can last longer than a
+day.
 
 A large day is split into parts, so that a run rewrites the end of the running day and not all of it. A day is one part
 until it has `PART_ROWS` rows. Rows that come later than all derived rows then go to a new part. So no part is split
@@ -29,17 +30,17 @@ import structlog
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
-from karrot.history.held_days import Derived, Note
+from karrot.history.days_with_data import Derived, Note
 from karrot.pipeline.derive.lag_minute import group_lags, lag_minute, merged, spread
 from karrot.pipeline.derive.lag_seconds import by_hindsight, is_inexact
-from karrot.pipeline.derive.offsets_lag_and_rebalances import DayHandover, PartitionLagJob
 from karrot.pipeline.derive.rates_minute import rates_minute, whole_listings
 from karrot.pipeline.derive.skew_minute import skew_minute
 from karrot.pipeline.derive.slo_daily import Objective, slo_daily
 from karrot.pipeline.derive.status_intervals import verdict_runs
-from karrot.pipeline.derive.verdict_history import derive_history
+from karrot.pipeline.derive.status_intervals_and_incidents import derive_history
+from karrot.pipeline.derive.tables_from_commits import DayHandover, PartitionLagJob
 from karrot.pipeline.schemas import UNIQUE_BY
-from karrot.pipeline.store.filesystem import listing
+from karrot.pipeline.store.hadoop_filesystem import listing
 from karrot.pipeline.store.table_files import (
     SOURCES,
     Tables,

@@ -18,7 +18,7 @@ from karrot.pipeline.evaluate.bucket_state import (
     source_key,
 )
 from karrot.pipeline.evaluate.ring_arrays import RingArrays, appended
-from karrot.pipeline.window_arrays.windows import Bools, CommitArrays, Ints, Segments, begins, stored
+from karrot.pipeline.window_arrays.judge_windows import Bools, CommitArrays, Ints, Segments, begins, stored
 
 _NEVER_MS = 2**60
 

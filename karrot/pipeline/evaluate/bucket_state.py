@@ -15,8 +15,8 @@ from karrot.burrow.notifier import NameFilter, NotifiedGroup, NotifierSettings
 from karrot.burrow.rules import DEFAULT_EXPIRE_GROUP
 from karrot.event import OpenIncident
 from karrot.pipeline.evaluate.ring_arrays import RingArrays
+from karrot.pipeline.window_arrays.judge_windows import Bools, Ints, LogEndArrays
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
-from karrot.pipeline.window_arrays.windows import Bools, Ints, LogEndArrays
 
 Texts = npt.NDArray[np.object_]
 Owners = Mapping[tuple[str, int], tuple[str, str]]

@@ -31,8 +31,8 @@ from karrot.pipeline.evaluate.bucket_state import (
     source_key,
 )
 from karrot.pipeline.evaluate.ring_arrays import windows_of
+from karrot.pipeline.window_arrays.judge_windows import Codes, Ints, begins, judged, newest, recent_least
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
-from karrot.pipeline.window_arrays.windows import Codes, Ints, begins, judged, newest, recent_least
 from karrot.text import EPOCH
 
 _NOBODY = ("", "")

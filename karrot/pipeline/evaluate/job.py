@@ -27,7 +27,7 @@ from karrot.clock import Clock, SystemClock
 from karrot.event import LagEvent
 from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
-from karrot.eventlog.group_state import summarize
+from karrot.eventlog.next_group_state import summarize
 from karrot.pipeline.evaluate.bucket_state import EvaluateRules
 from karrot.pipeline.evaluate.bucket_verdicts import COMMIT, DELETION, MEMBER, OUT, BucketTask, StateSize
 from karrot.pipeline.evaluate.recent_log_ends import LogEndSource, RecentLogEnds
@@ -37,9 +37,9 @@ from karrot.pipeline.ingest.job import LineBatch
 from karrot.pipeline.offsets.commits import bad_records, decode_offsets
 from karrot.pipeline.offsets.members import members_of
 from karrot.pipeline.schemas import PARTITION, RECORD_COLUMNS
-from karrot.pipeline.store.filesystem import delete, flush_files, listing, literal, write_text
+from karrot.pipeline.store.hadoop_filesystem import delete, flush_files, listing, literal, write_text
 from karrot.pipeline.store.table_files import Tables
-from karrot.pipeline.stream.query_runner import (
+from karrot.pipeline.stream.queries_and_checkpoints import (
     CheckpointReader,
     StateFolder,
     StateNote,

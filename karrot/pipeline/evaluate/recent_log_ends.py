@@ -19,8 +19,8 @@ from karrot.clock import Clock
 from karrot.event import TopicPartition
 from karrot.pipeline.evaluate.bucket_state import LogEnds, source_key
 from karrot.pipeline.offsets.log_ends import LogEndReader, PollSummary
-from karrot.pipeline.store.filesystem import literal
-from karrot.pipeline.window_arrays.windows import Ints, LogEndArrays
+from karrot.pipeline.store.hadoop_filesystem import literal
+from karrot.pipeline.window_arrays.judge_windows import Ints, LogEndArrays
 from karrot.watch.cluster_interface import ClusterError
 
 _SAMPLE: Final = pa.schema({"topic": pa.string(), "partition": pa.int32(), "at_ms": pa.int64(), "offset": pa.int64()})

@@ -11,7 +11,7 @@ import numpy as np
 
 from karrot.burrow.rules import Window
 from karrot.event import OffsetSample
-from karrot.pipeline.window_arrays.windows import (
+from karrot.pipeline.window_arrays.judge_windows import (
     Bools,
     CommitArrays,
     Ints,

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from karrot.pipeline.store.filesystem import exists, literal, place_for, plain_url
-from karrot.pipeline.stream.query_runner import ANY_AGE, BATCH_BYTES, CheckpointReader
+from karrot.pipeline.store.hadoop_filesystem import exists, literal, place_for, plain_url
+from karrot.pipeline.stream.queries_and_checkpoints import ANY_AGE, BATCH_BYTES, CheckpointReader
 from karrot.pipeline.stream.record_sources import RecordsFromKafka
 from karrot.reporters.archive.segment_store import lines_promised
 

@@ -30,9 +30,9 @@ from karrot.pipeline.ingest.events import (
     stored_ranges,
 )
 from karrot.pipeline.schemas import QUARANTINE, rows, with_day
-from karrot.pipeline.store.filesystem import plain_url
+from karrot.pipeline.store.hadoop_filesystem import plain_url
 from karrot.pipeline.store.table_files import SOURCES, Tables
-from karrot.pipeline.stream.query_runner import (
+from karrot.pipeline.stream.queries_and_checkpoints import (
     UnevenError,
     batch_name,
     checkpoint_id,

@@ -19,10 +19,10 @@ from karrot.pipeline.offsets.commits import KEY_TYPES, bad_records, commits, dec
 from karrot.pipeline.offsets.log_ends import PollSummary
 from karrot.pipeline.offsets.members import members, members_of
 from karrot.pipeline.schemas import STREAMED
-from karrot.pipeline.store.filesystem import listing, literal
+from karrot.pipeline.store.hadoop_filesystem import listing, literal
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.kafka_connection import KafkaConnection
-from karrot.pipeline.stream.query_runner import (
+from karrot.pipeline.stream.queries_and_checkpoints import (
     UnevenError,
     batch_name,
     batch_prefix,

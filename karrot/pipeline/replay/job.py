@@ -21,7 +21,7 @@ from karrot.pipeline.replay.partition_statuses import (
     statuses,
     together,
 )
-from karrot.pipeline.store.filesystem import place_for
+from karrot.pipeline.store.hadoop_filesystem import place_for
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 

@@ -24,8 +24,7 @@ from pyspark.sql import functions as F
 from karrot.burrow import rules
 from karrot.event import Status
 from karrot.pipeline.schemas import GROUP, INT, LONG, struct
-from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
-from karrot.pipeline.window_arrays.windows import (
+from karrot.pipeline.window_arrays.judge_windows import (
     Bools,
     Codes,
     CommitArrays,
@@ -43,6 +42,7 @@ from karrot.pipeline.window_arrays.windows import (
     slots_of,
     stored,
 )
+from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 
 _AT_ONCE = 65_536  # small enough for the processor's cache
 

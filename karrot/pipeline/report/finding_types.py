@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Final, NamedTuple
 
-from karrot.history.moments import DayRange
 from karrot.history.results import Incident
+from karrot.history.time_ranges import DayRange
 
 GROUPS_SHOWN: Final = 20
 INCIDENTS_SHOWN: Final = 500

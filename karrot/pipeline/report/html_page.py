@@ -11,7 +11,7 @@ from markupsafe import Markup
 from karrot import __version__
 from karrot.history.results import Incident
 from karrot.jinja_filters import FILTERS, dash_if_unknown
-from karrot.pipeline.report import sentences, svg_charts
+from karrot.pipeline.report import chart_shapes, sentences
 from karrot.pipeline.report.finding_types import GROUPS_SHOWN, INCIDENTS_SHOWN, Capacity, Findings
 from karrot.render import shipped_templates
 
@@ -24,7 +24,7 @@ class ReportPage(NamedTuple):
 class GroupLine(NamedTuple):
     cluster: str
     consumer: str
-    spans: Sequence[svg_charts.IncidentBar]
+    spans: Sequence[chart_shapes.IncidentBar]
     seconds: float
     open: bool
 
@@ -54,7 +54,7 @@ def _context(findings: Findings, headline: Markup, made_at: datetime) -> dict[st
     return {
         "found": findings,
         "period": findings.period,
-        "ticks": svg_charts.ticks(findings.period),
+        "ticks": chart_shapes.ticks(findings.period),
         "headline": headline,
         "period_said": sentences.period_said(findings.period),
         "made_at": made_at,
@@ -73,7 +73,7 @@ def _context(findings: Findings, headline: Markup, made_at: datetime) -> dict[st
         "reaches": _reaches,
         "nothing_skewed": sentences.nothing_skewed(findings.skew_watched),
         "nothing_tight": sentences.nothing_tight(findings.rates_watched),
-        "svg": svg_charts,
+        "svg": chart_shapes,
     }
 
 
@@ -81,7 +81,7 @@ def _lines(findings: Findings) -> list[GroupLine]:
     made = [
         GroupLine(
             *group,
-            svg_charts.spans(incidents, findings),
+            chart_shapes.spans(incidents, findings),
             sum(_lasted(one, findings) for one in incidents),
             any(one.ended_at is None for one in incidents),
         )

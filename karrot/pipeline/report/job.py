@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from karrot.history.moments import DayRange
 from karrot.history.results import Incident
+from karrot.history.time_ranges import DayRange
 from karrot.pipeline.derive.status_intervals import severity
 from karrot.pipeline.report import finding_types as types
 from karrot.pipeline.store.table_files import Tables, sound

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from karrot.event import GroupKey
-from karrot.history.moments import DayRange
 from karrot.history.results import Incident
+from karrot.history.time_ranges import DayRange
 from karrot.pipeline.report.finding_types import (
     AnsweredTopics,
     Budget,

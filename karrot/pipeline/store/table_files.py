@@ -27,9 +27,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
-from karrot.history.held_days import NOTE, Note, day_of, note_of
+from karrot.history.days_with_data import NOTE, Note, day_of, note_of
 from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, columns_of, rows, with_day
-from karrot.pipeline.store.filesystem import (
+from karrot.pipeline.store.hadoop_filesystem import (
     delete,
     exists,
     flush_files,
@@ -62,7 +62,7 @@ WATCHED: Final = (*SOURCES, "commits", "members", "ends")
 class Tables:
     """The tables below one directory: a local path, or a URL of a file system that Hadoop supports (``s3a://…``).
 
-    ``require`` raises an error if the tables must not be written any more (`karrot.pipeline.store.lease`).
+    ``require`` raises an error if the tables must not be written any more (`karrot.pipeline.store.write_lease`).
     """
 
     directory: str

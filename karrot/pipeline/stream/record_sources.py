@@ -36,9 +36,9 @@ from karrot.event import TopicPartition
 from karrot.kafka.client_properties import PropertiesError
 from karrot.pipeline.schemas import BINARY, INT, LONG, STRING, TIME, struct
 from karrot.pipeline.spark_session import is_submitted
-from karrot.pipeline.store.filesystem import exists, literal, place_for
+from karrot.pipeline.store.hadoop_filesystem import exists, literal, place_for
 from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
-from karrot.pipeline.stream.query_runner import ANY_AGE, BATCH_BYTES, CheckpointReader
+from karrot.pipeline.stream.queries_and_checkpoints import ANY_AGE, BATCH_BYTES, CheckpointReader
 from karrot.watch.cluster_interface import ClusterError, Failure
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from karrot import __version__, telemetry
 from karrot.eventlog.base import HOUSEKEEPING, Counter, EventLog, GroupState, LogUnavailableError
-from karrot.reporters import commits_read
+from karrot.reporters import burrow_cut_off
 from karrot.reporters.base import backlog
 from karrot.reporters.prometheus.group_metrics import (
     ExportedGroup,
@@ -109,7 +109,7 @@ class LogCollector:
                 cluster = label_value(state.key.cluster)
                 lags[cluster] = max(lags.get(cluster, 0), state.summary.total_lag)
         yield by_label(telemetry.BURROW_SELF_LAG, lags)
-        known = {label_value(cluster): each for cluster, each in commits_read.read(log).items()}
+        known = {label_value(cluster): each for cluster, each in burrow_cut_off.read(log).items()}
         yield by_label(telemetry.BURROW_LAST_COMMIT, {name: each.newest_ms / 1000 for name, each in known.items()})
         yield by_label(telemetry.BURROW_CUT_OFF, {name: int(each.is_cut_off) for name, each in known.items()})
         heard: dict[str, float] = {}

@@ -18,7 +18,7 @@ from karrot import telemetry
 from karrot.event import ABANDONED, AgeKind, PartitionLag, Status
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import EventLog, GroupState
-from karrot.eventlog.group_state import BAD_STATUSES
+from karrot.eventlog.next_group_state import BAD_STATUSES
 from karrot.eventlog.watched_groups import STATES, GroupHealth
 from karrot.telemetry import Metric
 

@@ -15,7 +15,7 @@ from karrot.event import GroupKey, Kind
 from karrot.eventlog.base import EventLog, GroupState
 from karrot.render import templates_dir
 from karrot.text import count, duration, visible
-from karrot.web.api.json_bodies import event_log_status, group_detail, group_shape, progress, reject_shape
+from karrot.web.api.answers import event_log_status, group_detail, group_shape, progress, reject_shape
 from karrot.web.auth import require_reader
 from karrot.web.context import if_readable, web_context
 from karrot.web.problems import Problem, ProblemBody

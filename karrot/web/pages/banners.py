@@ -13,9 +13,9 @@ from karrot.event import Source
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import GroupState, ReporterState
 from karrot.eventlog.watched_groups import WatchedCluster
-from karrot.known_problems import CODES, REFUSED_LATELY_S, WATCH, runbook_of_failing
-from karrot.reporters import commits_read
+from karrot.reporters import burrow_cut_off
 from karrot.reporters.base import REPORT_NOTE, read_report
+from karrot.runbooks_and_remedies import CODES, REFUSED_LATELY_S, WATCH, runbook_of_failing
 from karrot.text import count, counted, duration, some, visible
 from karrot.web.context import WebContext, if_readable
 from karrot.web.pages.group_list import ranked_groups
@@ -124,7 +124,7 @@ def service_health(context: WebContext) -> ServiceHealth:
     ranked = ranked_groups()
     live = ranked.worst_first
     poll = if_readable(lambda: watched_groups.read(log), None) if WATCH in context.duties else None
-    heard, cut_off = _heard(context, live, poll), commits_read.cut_off(log)
+    heard, cut_off = _heard(context, live, poll), burrow_cut_off.cut_off(log)
     rejects = if_readable(lambda: log.rejects(_REFUSED_LOOKED_AT), ())
     notes = {name: if_readable(partial(log.recall, name, REPORT_NOTE), None) for name in context.reporters}
     facts = [(name, fact) for name, note in notes.items() if (report := read_report(note)) for fact in report.facts]

@@ -11,7 +11,7 @@ from karrot.eventlog.base import GroupState, LogUnavailableError
 from karrot.web.api.routes import GroupFilter
 from karrot.web.context import WebContext, web_context
 from karrot.web.pages.causes import Cause, cause
-from karrot.web.pages.charts import Point, Spark, Trend, point, recent, spark, trend
+from karrot.web.pages.chart_shapes import Point, Spark, Trend, point, recent, spark, trend
 from karrot.web.pages.page_cache import page_cache
 
 WELL = "OK"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import structlog
 
 from karrot.clock import Clock
-from karrot.known_problems import TABLES_PROBLEMS
+from karrot.runbooks_and_remedies import TABLES_PROBLEMS
 from karrot.settings.types import Place
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ from werkzeug.http import http_date
 
 from karrot.event import NO_PROBLEM, TEST_CLUSTERS, GroupKey, PartitionLag, Source
 from karrot.eventlog import watched_groups
-from karrot.known_problems import CODES, WATCH
 from karrot.render import burrow_config
-from karrot.reporters import commits_read
-from karrot.web.api.json_bodies import instant, last_event, progress, reject_shape, second_opinion
+from karrot.reporters import burrow_cut_off
+from karrot.runbooks_and_remedies import CODES, WATCH
+from karrot.web.api.answers import instant, last_event, progress, reject_shape, second_opinion
 from karrot.web.api.routes import STATUSES, asked_filter, asked_key, asked_number, no_live_group
 from karrot.web.auth import require_reader
 from karrot.web.context import WebContext, compress, html_asked, if_readable, web_context
 from karrot.web.pages.banners import service_health
-from karrot.web.pages.charts import TRAIL_LENGTH, charts_of_events, charts_of_history, point, recent
+from karrot.web.pages.chart_shapes import TRAIL_LENGTH, charts_of_events, charts_of_history, point, recent
 from karrot.web.pages.group_list import Order, group_view, list_rows, ranked_groups, seconds_until, select
 from karrot.web.pages.last_weeks import NotReadable
 from karrot.web.pages.page_cache import kept
@@ -103,7 +103,7 @@ def show_group() -> str:
         row=group_view(context, state, lags),
         state=state,
         watched=watched,
-        is_cut_off=state.summary.source is not Source.KAFKA and key.cluster in commits_read.cut_off(context.log),
+        is_cut_off=state.summary.source is not Source.KAFKA and key.cluster in burrow_cut_off.cut_off(context.log),
         event=known.newest.event if known else None,
         partitions=listed[:_PARTITIONS_SHOWN],
         partitions_more=len(listed) - _PARTITIONS_SHOWN,

@@ -13,7 +13,7 @@ from flask import Blueprint, current_app, render_template, url_for
 from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
-from karrot.known_problems import DOCS_URL
+from karrot.runbooks_and_remedies import DOCS_URL
 from karrot.web.auth import require_reader
 from karrot.web.context import compress
 from karrot.web.problems import Problem

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from karrot.cli import main
-from karrot.history import stored_tables
+from karrot.history import table_files_in_folder
 from support.pipeline.mirrored_tables import aws_environment
 from support.pipeline.row_times import minute_at
 from support.pipeline.table_files import incident_row, lag_minute_row, verdict_run_row, write_derived_days, write_rows
@@ -365,7 +365,7 @@ def test_tables_in_s3_that_is_away_end_the_command_with_a_code_and_a_remedy(monk
 
 
 def test_a_command_ends_at_its_timeout(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_tables, "monotonic", iter(range(0, 10**6, 3)).__next__)
+    monkeypatch.setattr(table_files_in_folder, "monotonic", iter(range(0, 10**6, 3)).__next__)
     ended = CliRunner().invoke(main, ["history", "groups", *DAY, "--tables", str(tables), "--timeout", "2s"])
     assert (ended.exit_code, ended.stdout) == (2, "")
     assert ended.stderr.startswith(

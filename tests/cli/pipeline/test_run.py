@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from karrot.cli import main
 from karrot.cli.pipeline import run
 from karrot.kafka.client_properties import PropertiesError
-from karrot.pipeline.run.turns import StepFailure
-from karrot.pipeline.store.lease import LeaseHeld
+from karrot.pipeline.run.step_loop import StepFailure
+from karrot.pipeline.store.write_lease import LeaseHeld
 from karrot.pipeline.stream.record_sources import NoRecords
 from karrot.watch.cluster_interface import ClusterError
 

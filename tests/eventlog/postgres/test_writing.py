@@ -16,15 +16,15 @@ from karrot.burrow.payload import to_wire
 from karrot.clock import LogTime, SystemClock
 from karrot.event import GroupKey
 from karrot.eventlog.base import Appended, LogUnavailableError, OverloadedError, UnconfirmedError
-from karrot.eventlog.group_state import Arrival, summarize
+from karrot.eventlog.next_group_state import Arrival, summarize
 from karrot.eventlog.postgres import PostgresEventLog
 from karrot.eventlog.postgres import schema as schemas
-from karrot.eventlog.postgres.committer import PostgresCommitter
 from karrot.eventlog.postgres.connections import Database, Sessions
+from karrot.eventlog.postgres.group_commit import PostgresCommitter
 from karrot.eventlog.postgres.schema import prepare
 from karrot.eventlog.sql_log import Limits
 from karrot.eventlog.sqlite.store import MemoryEventLog
-from karrot.eventlog.transaction import LogEndHistories
+from karrot.eventlog.transaction_rules import LogEndHistories
 from karrot.eventlog.writer import Job, WriteBuffer
 from support.burrow.lag_events import make_event
 from support.eventlog.appended_events import append_event, group_names, stored_events

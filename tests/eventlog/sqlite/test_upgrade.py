@@ -11,7 +11,7 @@ from karrot.burrow.payload import parse_webhook
 from karrot.event import AgeKind, GroupKey
 from karrot.event_json_line import decode, event_of
 from karrot.eventlog.base import Damaged, StoredEvent, StoredSummary
-from karrot.eventlog.sqlite import SqliteEventLog, datadir
+from karrot.eventlog.sqlite import SqliteEventLog, data_directory
 from support.burrow.lag_events import make_partition
 from support.burrow.recorded_bodies import recorded_body
 from support.eventlog.appended_events import append_event, stored_events
@@ -31,7 +31,7 @@ def old_directory(place: Path) -> Path:
 
 
 def opened(directory: Path, clock: ManualClock) -> SqliteEventLog:
-    datadir.prepare(directory, clock, max_bytes=1 << 26)
+    data_directory.prepare(directory, clock, max_bytes=1 << 26)
     assert not list(directory.glob("*.corrupt-*"))
     return SqliteEventLog(directory, clock, retention_ms=10 * 365 * 86_400_000)
 

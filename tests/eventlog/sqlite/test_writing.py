@@ -13,12 +13,12 @@ from structlog.testing import capture_logs
 from karrot.burrow.payload import to_wire
 from karrot.event import GroupKey, Source
 from karrot.eventlog.base import Appended, LogUnavailableError, Reject, UnconfirmedError, UnstorableError, groups
-from karrot.eventlog.group_state import Arrival, summarize
 from karrot.eventlog.locks import FileLock
-from karrot.eventlog.sqlite import datadir
+from karrot.eventlog.next_group_state import Arrival, summarize
+from karrot.eventlog.sqlite import data_directory
 from karrot.eventlog.sqlite.database import Checkpointer, LogFile
 from karrot.eventlog.sqlite.store import SqliteCommitter, SqliteTransaction
-from karrot.eventlog.transaction import LogEndHistories
+from karrot.eventlog.transaction_rules import LogEndHistories
 from karrot.eventlog.writer import Job, WriteBuffer, Writer
 from support.burrow.lag_events import make_event
 from support.eventlog.sqlite_log import MAX_BYTES, open_sqlite
@@ -36,7 +36,7 @@ class Parts(NamedTuple):
 @pytest.fixture
 def parts(tmp_path: Path) -> Iterator[Parts]:
     clock = ManualClock()
-    datadir.prepare(tmp_path, clock, max_bytes=MAX_BYTES)
+    data_directory.prepare(tmp_path, clock, max_bytes=MAX_BYTES)
     file = LogFile(tmp_path, clock, max_bytes=MAX_BYTES)
     lock = FileLock(tmp_path / "commit.lock")
     buffer = WriteBuffer()

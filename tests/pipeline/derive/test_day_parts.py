@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import Row
 
-from karrot.history.held_days import Derived
+from karrot.history.days_with_data import Derived
 from karrot.pipeline.derive.job import DayLayout, Layouts, chunks, parts_from, split
 from karrot.pipeline.store.table_files import Tables
 

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from karrot.cli import main
-from karrot.history.held_days import finished
-from karrot.history.stored_tables import TablesInFolder
+from karrot.history.days_with_data import finished
+from karrot.history.table_files_in_folder import TablesInFolder
 from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.schemas import DERIVED, INCIDENTS, with_day
 from karrot.pipeline.store.compact import Compacted, compact

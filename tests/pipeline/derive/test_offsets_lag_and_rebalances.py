@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from karrot.pipeline.derive.job import DeriveRules, derive
-from karrot.pipeline.derive.offsets_lag_and_rebalances import DayHandover, hand_on
+from karrot.pipeline.derive.tables_from_commits import DayHandover, hand_on
 from karrot.pipeline.store.table_files import Tables
 from support.pipeline.event_rows import event_of_row, event_row, write_events
 from support.pipeline.expected_tables.all_tables import Records, Rules, derived_tables

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from karrot.pipeline.derive.status_intervals import verdict_runs
-from karrot.pipeline.derive.verdict_history import derive_history
+from karrot.pipeline.derive.status_intervals_and_incidents import derive_history
 from karrot.pipeline.store.table_files import Tables
 from support.pipeline.event_rows import event_of_row, event_row, events_frame, partitions_frame
 from support.pipeline.expected_tables.comparison import differences, table_rows

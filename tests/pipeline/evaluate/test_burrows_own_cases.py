@@ -14,8 +14,8 @@ from karrot.pipeline.evaluate.bucket_state import BucketState, EvaluateRules
 from karrot.pipeline.evaluate.bucket_verdicts import BucketTask
 from karrot.pipeline.evaluate.recent_log_ends import RecentLogEnds
 from karrot.pipeline.evaluate.ring_arrays import RingArrays, appended, windows_of
+from karrot.pipeline.window_arrays.judge_windows import CommitArrays, judged
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
-from karrot.pipeline.window_arrays.windows import CommitArrays, judged
 from support.pipeline.log_end_looks import look_of
 
 _CASES = json.loads((Path(__file__).parents[2] / "data/burrow/evaluation_cases.json").read_text())

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from karrot.pipeline.evaluate.evaluate_metrics import EvaluateMetrics
 from karrot.pipeline.evaluate.job import EvaluatedBatch
+from karrot.pipeline.evaluate.metrics_and_health import EvaluateMetrics
 from karrot.pipeline.evaluate.verdict_delivery import VerdictDelivery
 from support.manual_clock import ManualClock
 

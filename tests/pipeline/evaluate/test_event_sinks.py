@@ -11,7 +11,7 @@ from karrot.clock import SystemClock
 from karrot.event import Source
 from karrot.event_json_line import decode
 from karrot.eventlog.base import StoredEvent
-from karrot.eventlog.group_state import summarize
+from karrot.eventlog.next_group_state import summarize
 from karrot.pipeline.evaluate.job import to_tables
 from karrot.pipeline.evaluate.verdict_delivery import Deliver, NotAccepted, RefusedVerdict, VerdictDelivery, to_topic
 from karrot.pipeline.store.table_files import Tables

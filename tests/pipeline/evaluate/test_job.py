@@ -23,7 +23,7 @@ from karrot.pipeline.evaluate.job import Evaluate, EvaluatedBatch, newest_record
 from karrot.pipeline.evaluate.recent_log_ends import LogEndLook
 from karrot.pipeline.evaluate.verdict_delivery import Deliver, RefusedVerdict, VerdictDelivery, to_stream
 from karrot.pipeline.store.table_files import Tables
-from karrot.pipeline.stream.query_runner import CheckpointReader, UnusableState
+from karrot.pipeline.stream.queries_and_checkpoints import CheckpointReader, UnusableState
 from karrot.pipeline.stream.record_sources import RecordsFromParquet
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 from support.kafka.offset_records import Member, assignment, commit_key, commit_value, group_key, group_value

@@ -8,7 +8,7 @@ import pytest
 from karrot.burrow.payload import parse_webhook, to_wire
 from karrot.event import Source
 from karrot.eventlog.base import StoredEvent
-from karrot.eventlog.group_state import summarize
+from karrot.eventlog.next_group_state import summarize
 from karrot.pipeline.evaluate.verdict_delivery import (
     KEPT_BYTES,
     NotAccepted,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from karrot.burrow.rules import Window
 from karrot.event import OffsetSample
 from karrot.pipeline.evaluate.ring_arrays import RingArrays, appended, windows_of
-from karrot.pipeline.window_arrays.windows import CommitArrays, facts_of
+from karrot.pipeline.window_arrays.judge_windows import CommitArrays, facts_of
 from support.examples import examples
 
 

@@ -10,8 +10,8 @@ import pytest
 from karrot.burrow.payload import to_wire
 from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
-from karrot.eventlog.group_state import summarize
-from karrot.pipeline.publish import NoteStore, Published, Publisher, SendInterrupted
+from karrot.eventlog.next_group_state import summarize
+from karrot.pipeline.publish_to_cloudwatch import NoteStore, Published, Publisher, SendInterrupted
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.settings.options import CloudWatch as Options
 from support.burrow.lag_events import make_event

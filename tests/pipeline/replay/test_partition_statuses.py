@@ -8,8 +8,8 @@ import pytest
 
 from karrot.pipeline.replay import partition_statuses
 from karrot.pipeline.replay.partition_statuses import STOOD_STILL, ReplayOptions, VerdictTimes, stalls
+from karrot.pipeline.window_arrays.judge_windows import CommitArrays, Ints, LogEndArrays, Segments, stored
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
-from karrot.pipeline.window_arrays.windows import CommitArrays, Ints, LogEndArrays, Segments, stored
 
 MINUTE_MS = 60_000
 SPAN = VerdictTimes(600, 3_600, 60)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from karrot.event import LogEnd, OffsetSample, Status
 from karrot.pipeline.replay.partition_statuses import VerdictTimes, evaluate, windows
-from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
-from karrot.pipeline.window_arrays.windows import (
+from karrot.pipeline.window_arrays.judge_windows import (
     CommitArrays,
     LogEndArrays,
     Segments,
@@ -23,6 +22,7 @@ from karrot.pipeline.window_arrays.windows import (
     judged,
     stored,
 )
+from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 from support.burrow.burrow_storage import Storage
 from support.burrow.partition_model import evaluate_partition
 

@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from karrot.cli import main
-from karrot.history.moments import DayRange
 from karrot.history.results import Incident
+from karrot.history.time_ranges import DayRange
 from karrot.pipeline.report import finding_types
 from karrot.pipeline.report import job as aggregates
 from karrot.pipeline.report.finding_types import (

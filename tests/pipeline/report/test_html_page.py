@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.history.moments import DayRange
-from karrot.pipeline.report import sentences, svg_charts
+from karrot.history.time_ranges import DayRange
+from karrot.pipeline.report import chart_shapes, sentences
 from karrot.pipeline.report.finding_types import (
     AnsweredTopics,
     Budget,
@@ -340,7 +340,7 @@ def test_missing_data_are_reported() -> None:
 )
 def test_an_axis_has_a_few_ticks(days: int, said: str) -> None:
     period = DayRange(MONDAY, MONDAY + dt.timedelta(days=days - 1))
-    assert " ".join(tick.text for tick in svg_charts.ticks(period)) == said
+    assert " ".join(tick.text for tick in chart_shapes.ticks(period)) == said
 
 
 @given(
@@ -349,7 +349,7 @@ def test_an_axis_has_a_few_ticks(days: int, said: str) -> None:
 )
 def test_an_incident_stays_within_the_chart(began: int, lasted: int | None) -> None:
     one = make_incident(WEEK.start_s + began, None if lasted is None else WEEK.start_s + began + lasted)
-    (span,) = svg_charts.spans([one], quiet_week())
+    (span,) = chart_shapes.spans([one], quiet_week())
     assert span.at >= 0
     assert span.width >= 0.25
     assert span.at + span.width <= 100.001
@@ -359,7 +359,7 @@ def test_a_curve_has_a_gap_at_unknown_values() -> None:
     hour, day = 3_600, DayRange(MONDAY, MONDAY)
     told = [(0, 0.0), (1, 50.0), (2, None), (3, 100.0), (5, 25.0)]
     points = [LagPoint(day.start_s + n * hour, seconds) for n, seconds in told]
-    assert svg_charts.line(points, day, 100.0) == [
+    assert chart_shapes.line(points, day, 100.0) == [
         "2.08,100.00 6.25,50.00",
         "14.58,0.00 14.58,0.00",
         "22.92,75.00 22.92,75.00",
@@ -367,7 +367,7 @@ def test_a_curve_has_a_gap_at_unknown_values() -> None:
 
 
 def test_the_shares_of_all_statuses_fill_the_bar() -> None:
-    bars = svg_charts.share_bars(Hours("prod", "orders", ok=50, warn=20, err=10), 100)
+    bars = chart_shapes.share_bars(Hours("prod", "orders", ok=50, warn=20, err=10), 100)
     assert [(bar.kind, bar.at, bar.width) for bar in bars] == [
         ("err", 0.0, 10.0),
         ("warn", 10.0, 20.0),
@@ -379,7 +379,7 @@ def test_the_shares_of_all_statuses_fill_the_bar() -> None:
 def test_a_burn_rate_of_one_has_half_the_height_and_an_unmeasured_day_is_left_out() -> None:
     days = [DayBurn(day, rate) for day, rate in zip(WEEK.dates, (0.0, 0.5, 1.0, 9.0, None), strict=False)]
     budget = Budget("prod", "orders", 1, 1, 1.0, 1.0, None, days)
-    assert [(bar.kind, bar.height) for bar in svg_charts.burn_bars(budget, WEEK)] == [
+    assert [(bar.kind, bar.height) for bar in chart_shapes.burn_bars(budget, WEEK)] == [
         ("ok", 1.5),
         ("warn", 25.0),
         ("warn", 50.0),

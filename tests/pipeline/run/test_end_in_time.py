@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from karrot.pipeline.run.pipeline_steps import ended_with_spark
-from karrot.pipeline.run.turns import CannotContinue
+from karrot.pipeline.run.step_loop import CannotContinue
 
 
 def test_the_end_of_spark_between_two_turns_ends_the_process() -> None:

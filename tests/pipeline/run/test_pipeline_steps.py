@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from karrot.pipeline.derive.job import DeriveRules
 from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.run.pipeline_steps import Jobs, is_alive
-from karrot.pipeline.run.turns import RunMetrics
-from karrot.pipeline.store.lease import EVENTS, LeaseHeld, writing
+from karrot.pipeline.run.step_loop import RunMetrics
 from karrot.pipeline.store.table_files import Tables
+from karrot.pipeline.store.write_lease import EVENTS, LeaseHeld, writing
 from support.manual_clock import ManualClock
 from support.pipeline.archive_segments import HOUR_MS, segment_line, write_segment
 

@@ -1,9 +1,9 @@
 import datetime as dt
 
-from karrot.history.held_days import Derived, Note
+from karrot.history.days_with_data import Derived, Note
 from karrot.pipeline.derive.job import DeriveRules
 from karrot.pipeline.derive.slo_daily import Objective
-from karrot.pipeline.derive.verdict_history import reach
+from karrot.pipeline.derive.status_intervals_and_incidents import reach
 from karrot.pipeline.store.table_files import changed_days, digest
 
 _DAYS = [dt.date(2026, 11, day) for day in (19, 20, 21)]

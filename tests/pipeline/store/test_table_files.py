@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from karrot.cli.pipeline.job_errors import why_it_failed
 from karrot.pipeline.schemas import COMMITS, QUARANTINE, STATUS_INTERVALS, with_day
-from karrot.pipeline.store import filesystem
+from karrot.pipeline.store import hadoop_filesystem
 from karrot.pipeline.store.compact import compact
 from karrot.pipeline.store.table_files import Tables, sound
 from support.pipeline.event_rows import frame_of_rows
@@ -52,7 +52,7 @@ def test_a_batch_is_on_the_disk_when_it_is_written(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushed = set[Path]()
-    monkeypatch.setattr(filesystem, "flush", flushed.add)
+    monkeypatch.setattr(hadoop_filesystem, "flush", flushed.add)
     rows = [{"source": "s", "position": position, "day": _DAY} for position in (1, 2)]
     Tables(str(tmp_path)).write_batch(frame_of_rows(spark, with_day(QUARANTINE), rows), "quarantine", "run-000001")
     written = list((tmp_path / "quarantine").rglob("*.parquet"))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from karrot.burrow.payload import parse_webhook
 from karrot.event import ABANDONED, GroupKey, LagEvent
 from karrot.eventlog.base import GroupState, IncidentState
-from karrot.eventlog.group_state import summarize
+from karrot.eventlog.next_group_state import summarize
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, dimension_value, metric_name
 from karrot.reporters.cloudwatch.group_data import GroupData, data_of
 from karrot.settings.options import GroupMetricName

@@ -85,7 +85,7 @@ def test_a_namespace_that_cloudwatch_refuses_gives_one_sentence(namespace: str) 
 @pytest.mark.parametrize("namespace", ["", "a\n"], ids=["an empty namespace", "a line break"])
 def test_a_namespace_is_not_empty_and_has_no_line_break(namespace: str) -> None:
     """An empty option is one that is not set, and an option is stripped: neither comes from the environment."""
-    with pytest.raises(ValueError, match="^$"):
+    with pytest.raises(ValueError, match=r"^$"):
         types.namespace.read(namespace)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from karrot.eventlog.base import EventLog
-from karrot.reporters.commits_read import keep
+from karrot.reporters.burrow_cut_off import keep
 from support.manual_clock import ManualClock
 
 INTERVAL_S = 120

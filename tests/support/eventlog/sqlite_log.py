@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from karrot.clock import Clock
-from karrot.eventlog.sqlite import SqliteEventLog, datadir
+from karrot.eventlog.sqlite import SqliteEventLog, data_directory
 from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
 
@@ -17,7 +17,7 @@ def open_sqlite(directory: Path, clock: Clock, *, prepare: bool = True, **option
     """Open a log like a worker, after the steps of its parent."""
     options = {"max_bytes": MAX_BYTES} | options
     if prepare:
-        datadir.prepare(directory, clock, max_bytes=options["max_bytes"])
+        data_directory.prepare(directory, clock, max_bytes=options["max_bytes"])
     return SqliteEventLog(directory, clock, **options)
 
 

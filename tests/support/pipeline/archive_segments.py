@@ -9,7 +9,7 @@ from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent
 from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
-from karrot.eventlog.group_state import summarize
+from karrot.eventlog.next_group_state import summarize
 from support.burrow.lag_events import make_event
 
 LOG_ID = "9f3c1b7a5d2e4f60"

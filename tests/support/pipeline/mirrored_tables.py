@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from moto.server import ThreadedMotoServer
 
-from karrot.history.tables_in_s3 import TablesInS3
+from karrot.history.table_files_in_s3 import TablesInS3
 
 if TYPE_CHECKING:
     from types_boto3_s3.client import S3Client

@@ -3,8 +3,8 @@
 import datetime as dt
 from typing import Any
 
-from karrot.history.moments import DayRange
 from karrot.history.results import Incident
+from karrot.history.time_ranges import DayRange
 from karrot.pipeline.report.finding_types import (
     AnsweredTopics,
     Budget,

@@ -1,8 +1,8 @@
 """Lists the samples that Karrot exports with their labels."""
 
 from karrot import telemetry
-from karrot.pipeline.evaluate.evaluate_metrics import EVALUATE_METRICS
-from karrot.pipeline.run.turns import PIPELINE_METRICS
+from karrot.pipeline.evaluate.metrics_and_health import EVALUATE_METRICS
+from karrot.pipeline.run.step_loop import PIPELINE_METRICS
 
 EXPORTED_METRICS = {
     name: {*metric.labels, *extra}

@@ -9,7 +9,7 @@ from karrot import wiring
 from karrot.eventlog.base import EventLog
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import Context
-from karrot.reporters.commits_read import cut_off
+from karrot.reporters.burrow_cut_off import cut_off
 from karrot.settings.loading import load
 from karrot.settings.options import OPTIONS
 from support.manual_clock import ManualClock

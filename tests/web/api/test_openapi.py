@@ -5,7 +5,7 @@ import pytest
 from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
 
-from karrot.known_problems import CODES
+from karrot.runbooks_and_remedies import CODES
 from karrot.telemetry import EVENTS_REJECTED
 from karrot.web.api.routes import _EVENTS_LIMIT, _GROUPS_LIMIT, _MOST_LIMIT, _REJECTS_LIMIT, STATUSES
 from support.burrow.lag_events import make_event

@@ -2,7 +2,7 @@ import pytest
 
 from karrot.event import GroupKey, LagEvent, OffsetSample, Source
 from karrot.eventlog.base import GroupState, IncidentState
-from karrot.eventlog.group_state import summarize
+from karrot.eventlog.next_group_state import summarize
 from karrot.web.pages.causes import Cause, cause
 from support.burrow.lag_events import make_event, make_partition
 

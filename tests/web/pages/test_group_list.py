@@ -4,7 +4,7 @@ import pytest
 
 from karrot.event import AgeKind, GroupKey, LagAge, TopicPartition
 from karrot.eventlog.base import GroupState, IncidentState
-from karrot.eventlog.group_state import summarize
+from karrot.eventlog.next_group_state import summarize
 from karrot.web.api.routes import GroupFilter
 from karrot.web.pages.group_list import Order, RankedGroups, rank, select
 from support.burrow.lag_events import make_event, make_partition

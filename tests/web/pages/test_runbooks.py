@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from karrot.eventlog.base import ReporterState
-from karrot.known_problems import DOCS_URL
 from karrot.render import runbooks_dir, templates_dir
 from karrot.render.prometheus_rules import alert_rules
+from karrot.runbooks_and_remedies import DOCS_URL
 from karrot.web import Credentials
 from support.burrow.lag_events import make_event, make_partition
 from support.prometheus.promtool import parse_rules

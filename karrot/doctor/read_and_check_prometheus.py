@@ -1,0 +1,126 @@
+"""Reads from Prometheus its targets that belong to Karrot, and checks that it scrapes them in time."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from karrot.doctor.checks import Said, check, fault, only_if, warn
+from karrot.doctor.reader_helpers import Parts, Unread, netloc, seconds
+from karrot.http_client import HttpClient, Limits
+
+T = TypeVar("T")
+
+_LATE, _SLOW = 3, 0.5
+_USUAL_INTERVAL_S = 60
+_MOVED = 'count({__name__=~"karrot_.+",exported_cluster!=""})'
+
+
+class _Reply(Struct, Generic[T]):
+    data: T
+
+
+class _Result(Struct):
+    metric: dict[str, str]
+
+
+class _Vector(Struct):
+    result: list[_Result]
+
+
+class _Scalar(Struct):
+    result: tuple[float, str]
+
+
+class Target(Struct, frozen=True, rename="camel"):
+    """One target at Prometheus' ``/api/v1/targets``."""
+
+    scrape_url: str
+    health: str
+    labels: dict[str, str]
+    last_error: str = ""
+    last_scrape: datetime | None = None
+    last_scrape_duration: float = 0.0
+    scrape_interval: str = ""
+    scrape_timeout: str = ""
+
+
+class _ActiveTargets(Struct, rename="camel"):
+    active_targets: list[Target]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrometheusSeen:
+    """The targets that belong to Karrot. ``now`` is Prometheus' time.
+
+    ``has_moved`` is true if Prometheus renamed a label ``cluster`` of Karrot to ``exported_cluster``.
+    """
+
+    now: datetime
+    targets: Sequence[Target] = ()
+    has_moved: bool = False
+    unread: Sequence[Unread] = ()
+
+
+def read_prometheus(url: str, limits: Limits, *, karrot_url: str | None = None) -> PrometheusSeen:
+    """Prometheus' state. Raises `RequestFailed` if nothing answers at the URL, or another program."""
+    parts = Parts()
+    with HttpClient(url, limits) as client:
+        now = client.read(_Reply[_Scalar], "/api/v1/query", {"query": "time()"}).data.result[0]
+        read_targets = partial(client.read, _Reply[_ActiveTargets], "/api/v1/targets", {"state": "active"})
+        told = parts.read("targets", read_targets, None)
+        built = parts.read("karrot_build_info", partial(_query, client, "karrot_build_info"), [])
+        moved = parts.read("exported_cluster", partial(_query, client, _MOVED), [])
+    instances = {(each.metric.get("job", ""), each.metric.get("instance", "")) for each in built}
+    targets = told.data.active_targets if told else []
+    return PrometheusSeen(
+        now=datetime.fromtimestamp(now, UTC),
+        targets=[each for each in targets if _is_karrots(each, instances, karrot_url)],
+        has_moved=bool(moved),
+        unread=tuple(parts.unread),
+    )
+
+
+def _query(client: HttpClient, expression: str) -> list[_Result]:
+    return client.read(_Reply[_Vector], "/api/v1/query", {"query": expression}).data.result
+
+
+def _is_karrots(target: Target, instances: set[tuple[str, str]], karrot_url: str | None) -> bool:
+    job, instance = target.labels.get("job", ""), target.labels.get("instance", "")
+    if (job, instance) in instances or "karrot" in f"{job} {target.scrape_url}".lower():
+        return True
+    return karrot_url is not None and netloc(target.scrape_url) == netloc(karrot_url)
+
+
+@check("KarrotAbsent", well="Prometheus scrapes Karrot in time", where="burrow.md#karrot-doctor")
+def target(seen: PrometheusSeen) -> Iterator[Said]:
+    """Prometheus does not scrape Karrot, scrapes it too late, or its timeout is too short for a scrape."""
+    only_if(not any(each.what == "targets" for each in seen.unread))
+    if not seen.targets:
+        yield fault(
+            "Prometheus has no target that is Karrot",
+            "add scrape_configs: "
+            "[{job_name: karrot, honor_labels: true, static_configs: [{targets: ['karrot:5000']}]}]",
+        )
+    if seen.has_moved:
+        yield fault(
+            "Prometheus renames Karrot's label cluster to exported_cluster",
+            "set honor_labels: true in the scrape config (honorLabels: true in a ServiceMonitor)",
+        )
+    for each in seen.targets:
+        age = (seen.now - each.last_scrape).total_seconds() if each.last_scrape else 0.0
+        limit = seconds(each.scrape_timeout)
+        if each.health == "down":
+            yield fault(f"{each.scrape_url} is down: {each.last_error}", f"fix this cause; try curl {each.scrape_url}")
+        elif age > _LATE * (seconds(each.scrape_interval) or _USUAL_INTERVAL_S):
+            yield warn(
+                f"the last scrape of {each.scrape_url} was {age:.0f} s ago", "check Prometheus' load and its log"
+            )
+        elif limit and each.last_scrape_duration > _SLOW * limit:
+            yield warn(
+                f"a scrape of {each.scrape_url} takes {each.last_scrape_duration:.1f} s of {limit:.0f} s",
+                "set scrape_timeout: 30s, or make fewer series with KARROT_PARTITION_METRICS=false",
+            )

@@ -1,0 +1,125 @@
+"""Runs the doctor: reads the programs whose URLs are given, and runs every check on the data."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from karrot.doctor.checks import (
+    Check,
+    Finding,
+    Level,
+    burrow_notifier,
+    burrow_storage,
+    storing_and_delivering,
+    verdict_arrival,
+)
+from karrot.doctor.read_and_check_evaluate import EvaluateSeen, last_batch, read_evaluate
+from karrot.doctor.read_and_check_prometheus import PrometheusSeen, read_prometheus, target
+from karrot.doctor.read_burrow import BurrowSeen, read_burrow
+from karrot.doctor.read_karrot import KarrotSeen, read_karrot
+from karrot.doctor.reader_helpers import Away, Unread
+from karrot.http_client import Limits, RequestFailed
+from karrot.runbooks_and_remedies import WATCH
+
+T = TypeVar("T")
+
+_CHECKS: dict[tuple[str, ...], Sequence[Check]] = {
+    ("Burrow",): (*burrow_notifier.CHECKS, *burrow_storage.CHECKS),
+    ("Burrow", "Karrot"): verdict_arrival.CHECKS,
+    ("evaluate",): (last_batch,),
+    ("Karrot",): storing_and_delivering.CHECKS,
+    ("Prometheus",): (target,),
+}
+"""The checks by the programs that they need, in the order of the documentation."""
+
+_ORDER = list(Level)
+_WHERE = "burrow.md#karrot-doctor"
+_REMEDIES = {
+    "Burrow": "pass the URL of Burrow's [httpserver.default] as --burrow, such as http://burrow:8000",
+    "evaluate": "pass the address of its --metrics-port as --evaluate, such as http://evaluate:9308",
+    "Karrot": "pass Karrot's URL as --karrot, such as http://karrot:5000",
+    "Prometheus": "pass Prometheus' URL as --prometheus, such as http://prometheus:9090",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The data read from each program; ``None`` for a program whose URL was not given."""
+
+    burrow: BurrowSeen | Away | None = None
+    evaluate: EvaluateSeen | Away | None = None
+    karrot: KarrotSeen | Away | None = None
+    prometheus: PrometheusSeen | Away | None = None
+
+
+def look(
+    burrow: str | None = None,
+    karrot: str | None = None,
+    prometheus: str | None = None,
+    *,
+    evaluate: str | None = None,
+    token: str | None = None,
+    limits: Limits | None = None,
+) -> Snapshot:
+    """Read the programs at these URLs, and change nothing there.
+
+    ``evaluate`` is the URL of the metrics of ``karrot pipeline evaluate``. ``token`` is Karrot's API token.
+    """
+    how = limits or Limits()
+    return Snapshot(
+        burrow=_read(burrow, partial(read_burrow, limits=how, karrot_url=karrot)),
+        evaluate=_read(evaluate, partial(read_evaluate, limits=how)),
+        karrot=_read(karrot, partial(read_karrot, limits=how, token=token, has_evaluate=evaluate is not None)),
+        prometheus=_read(prometheus, partial(read_prometheus, limits=how, karrot_url=karrot)),
+    )
+
+
+def _read(url: str | None, read: Callable[[str], T]) -> T | Away | None:
+    try:
+        return None if url is None else read(url)
+    except RequestFailed as error:
+        return Away(str(url).rstrip("/"), error.said)
+
+
+def all_checks() -> Iterator[tuple[str, Check]]:
+    """Every check with the programs that it needs, in the order of the documentation."""
+    return ((", ".join(needed), each) for needed, checks in _CHECKS.items() for each in checks)
+
+
+def examine(seen: Snapshot) -> list[Finding]:
+    """All findings, faults first. It is no finding if evaluate was not checked, or Burrow next to evaluate or watch."""
+    sides = {"Burrow": seen.burrow, "evaluate": seen.evaluate, "Karrot": seen.karrot, "Prometheus": seen.prometheus}
+    polls = seen.evaluate is not None or (isinstance(seen.karrot, KarrotSeen) and WATCH in seen.karrot.components)
+    optional = ("evaluate", "Burrow") if polls else ("evaluate",)
+    found: list[Finding] = []
+    for name, side in sides.items():
+        match side:
+            case None if name in optional:
+                continue
+            case None:
+                found.append(_finding(Level.NOTE, "side", f"{name} was not checked", _REMEDIES[name]))
+            case Away(url, said):
+                told = f"{name} cannot be read at {url}: {said}"
+                found.append(_finding(Level.FAULT, "side", told, _REMEDIES[name]))
+            case _:
+                found += [_part(name, each) for each in side.unread]
+    read = {name: side for name, side in sides.items() if side is not None and not isinstance(side, Away)}
+    for needed in sorted(_CHECKS, key=len):
+        if read.keys() >= set(needed):
+            found += [finding for check in _CHECKS[needed] for finding in check(*(read[name] for name in needed))]
+    return sorted(found, key=lambda finding: _ORDER.index(finding.level))
+
+
+def _part(side: str, part: Unread) -> Finding:
+    is_closed = side == "Karrot" and "HTTP 401" in part.said
+    remedy = (
+        "set KARROT_API_TOKEN (or _FILE) in the environment of karrot doctor"
+        if is_closed
+        else f"check the answer of {side} there"
+    )
+    return _finding(Level.WARN, "part", f"{side}: {part.what} could not be read: {part.said}", remedy)
+
+
+def _finding(level: Level, check: str, what: str, remedy: str) -> Finding:
+    return Finding(level, check, what, remedy, _WHERE)

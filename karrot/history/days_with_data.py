@@ -1,0 +1,82 @@
+"""Finds the days that the tables hold, so that a day without incidents differs from a day without data.
+
+``karrot pipeline derive`` writes the table ``incidents`` last. Then it lists the finished days in ``_derived.json``,
+the note of derived days. If a day of ``verdict_runs`` is not finished in the note, the day may have incidents that no
+table has yet. Before ``derive`` replaces a day, it removes the day from the finished days of the note.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import date, timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from karrot.history.time_ranges import DayRange
+
+NOTE = "_derived.json"
+"""The name of the note of derived days, in the directory of the tables."""
+_DAY = timedelta(days=1)
+
+
+class Derived(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The state of a day when it was derived. ``files`` is a digest of the names of its files.
+
+    ``head`` and ``tail`` are the numbers of samples near its first and its last midnight. ``mark`` is a hash of the
+    commits and samples with which the next day's lags begin. ``parts`` has a digest for each part of a large day, by
+    the minute at which the part begins. ``until`` is the first minute after all events.
+    """
+
+    files: str
+    head: int = 0
+    tail: int = 0
+    mark: str = ""
+    parts: dict[int, str] = {}
+    until: int = 0
+
+
+class Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The note of derived days, and the ``unfinished`` ones with their state before the run that began them."""
+
+    rules: str = ""
+    days: dict[date, Derived] = {}
+    unfinished: dict[date, Derived] = {}
+
+
+class Days(NamedTuple):
+    """The days of a query: the tables have the ``held`` days, and lack the ``missing`` days."""
+
+    held: tuple[DayRange, ...]
+    missing: tuple[DayRange, ...]
+
+
+def day_of(entry: str) -> date | None:
+    """The day in the name of a table's directory, such as ``day=2026-11-20``; ``None`` for any other name."""
+    try:
+        return date.fromisoformat(entry.removeprefix("day=")) if entry.startswith("day=") else None
+    except ValueError:
+        return None
+
+
+def day_ranges(days: Iterable[date]) -> Iterator[DayRange]:
+    """Join consecutive days, which must be in order, into ranges."""
+    first = last = None
+    for day in days:
+        if first is not None and last is not None and day - last > _DAY:
+            yield DayRange(first, last)
+            first = day
+        first, last = first or day, day
+    if first is not None and last is not None:
+        yield DayRange(first, last)
+
+
+def finished(note: bytes | None) -> frozenset[date]:
+    """The days that ``derive`` has finished. None without a readable note: the next ``derive`` makes all again."""
+    return frozenset(() if note is None else note_of(note).days)
+
+
+def note_of(text: bytes) -> Note:
+    """Parse the note. If it is damaged, return an empty note: the next ``derive`` then makes every day again."""
+    try:
+        return msgspec.json.decode(text, type=Note)
+    except (msgspec.DecodeError, RecursionError):
+        return Note()

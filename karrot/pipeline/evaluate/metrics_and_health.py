@@ -1,0 +1,114 @@
+"""Declares the metrics of ``karrot pipeline evaluate``, and keeps their values and its health for a scrape."""
+
+from datetime import timedelta
+from typing import Final
+
+from karrot.clock import Clock
+from karrot.pipeline.evaluate.job import EvaluatedBatch
+from karrot.pipeline.stream.metrics_server import MetricValues
+from karrot.telemetry import Metric
+from karrot.text import duration
+
+_CLUSTER: Final = ("cluster",)
+BATCHES: Final = Metric(
+    "karrot_evaluate_batches_total", "counter", "Batches that were judged, and whose verdicts were delivered.", _CLUSTER
+)
+BATCH_SECONDS: Final = Metric(
+    "karrot_evaluate_batch_seconds",
+    "gauge",
+    "Duration of the last batch and the delivery of its verdicts, in seconds.",
+    _CLUSTER,
+)
+LAST_BATCH: Final = Metric(
+    "karrot_evaluate_last_batch_timestamp_seconds",
+    "gauge",
+    "Time of the verdicts of the last batch. Before the first batch, the time at which the process started.",
+    _CLUSTER,
+)
+INTERVAL: Final = Metric(
+    "karrot_evaluate_interval_seconds", "gauge", "How often all groups are judged (--every), in seconds.", _CLUSTER
+)
+GROUPS: Final = Metric(
+    "karrot_evaluate_groups", "gauge", "Consumer groups that have committed, in the last batch.", _CLUSTER
+)
+PARTITIONS: Final = Metric(
+    "karrot_evaluate_partitions",
+    "gauge",
+    "Partitions on which these groups have committed, one for each group.",
+    _CLUSTER,
+)
+VERDICTS: Final = Metric(
+    "karrot_evaluate_verdicts_total",
+    "counter",
+    "Verdicts by outcome, for each receiver. delivered: the receiver took it. refused: the receiver refused its "
+    "content. Refused verdicts are kept in the checkpoint.",
+    ("cluster", "outcome"),
+)
+CATCHING_UP: Final = Metric(
+    "karrot_evaluate_catching_up",
+    "gauge",
+    "1 while more records wait than a batch takes. The groups are not judged meanwhile, because their newest commits "
+    "are not known yet.",
+    _CLUSTER,
+)
+UNREADABLE: Final = Metric(
+    "karrot_evaluate_unreadable_records_total",
+    "counter",
+    "Records of __consumer_offsets that could not be read. They are in the table quarantine.",
+    _CLUSTER,
+)
+LOG_END_FAILURES: Final = Metric(
+    "karrot_evaluate_log_end_failures_total", "counter", "Requests to Kafka for log end offsets that failed.", _CLUSTER
+)
+
+EVALUATE_METRICS: Final = (
+    BATCHES,
+    BATCH_SECONDS,
+    LAST_BATCH,
+    INTERVAL,
+    GROUPS,
+    PARTITIONS,
+    VERDICTS,
+    CATCHING_UP,
+    UNREADABLE,
+    LOG_END_FAILURES,
+)
+"""Every metric of ``karrot pipeline evaluate``. The service does not export them."""
+
+
+class EvaluateMetrics(MetricValues):
+    def __init__(self, cluster: str, clock: Clock, every: timedelta) -> None:
+        super().__init__(EVALUATE_METRICS)
+        self._cluster, self._clock, self._ended_ms = cluster, clock, clock.boot_ms()
+        self._limit_s = max(10 * every.total_seconds(), 1800.0)
+        for metric in (BATCHES, UNREADABLE, LOG_END_FAILURES):
+            self.add(metric, 0, cluster)
+        for outcome in ("delivered", "refused"):
+            self.add(VERDICTS, 0, cluster, outcome)
+        self.set(INTERVAL, every.total_seconds(), cluster)
+        self.set(LAST_BATCH, clock.wall_ms() / 1000, cluster)
+
+    def took(self, batch: EvaluatedBatch) -> None:
+        cluster, self._ended_ms = self._cluster, self._clock.boot_ms()
+        self.set(CATCHING_UP, 0 if batch.is_judged else 1, cluster)
+        self.set(BATCH_SECONDS, batch.seconds, cluster)
+        self.set(GROUPS, batch.groups, cluster)
+        self.set(PARTITIONS, batch.partitions, cluster)
+        self.add(VERDICTS, batch.delivery.taken, cluster, "delivered")
+        self.add(VERDICTS, len(batch.delivery.refused), cluster, "refused")
+        self.add(UNREADABLE, batch.unreadable, cluster)
+        if batch.is_judged:
+            self.add(BATCHES, 1, cluster)
+            self.set(LAST_BATCH, batch.now_ms / 1000, cluster)
+
+    def log_ends_failed(self) -> None:
+        self.add(LOG_END_FAILURES, 1, self._cluster)
+
+    def trouble(self) -> str | None:
+        """Say that no batch has ended for ten intervals or, if that is longer, for 30 minutes: then something hangs.
+
+        The first batches of a large topic take minutes.
+        """
+        if self._clock.boot_ms() - self._ended_ms <= self._limit_s * 1000:
+            return None
+        return f"no batch has ended for more than {duration(self._limit_s)}"

@@ -1,0 +1,173 @@
+"""Starts streaming queries, names their batches, and runs the queries until they end or are stopped.
+
+If possible, a query is stopped between two batches. If a batch did not write all rows that it read, the batch fails and
+is repeated.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Event
+from typing import Any, Final, TypeVar
+
+import msgspec
+from py4j.protocol import Py4JJavaError
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from karrot.pipeline.store.hadoop_filesystem import delete, listing, read_text, write_text
+
+CheckpointReader = Callable[[str], str | None]
+"""Returns the text of a file in a checkpoint, by its name; ``None`` if the file does not exist."""
+
+BATCH_BYTES: Final = 256 * 1024 * 1024
+"""The most compressed bytes of files in a batch. In memory or on the local disk, a batch is a few times as large."""
+
+ANY_AGE: Final = "36500d"
+"""The value of ``maxFileAge``. By default, Spark's file source ignores files that are older than a week."""
+
+_POLL_S: Final = 0.2
+_PATIENCE_S: Final = 20  # Kubernetes kills a pod after 30 s
+
+
+def start_query(
+    lines: DataFrame, take: Callable[[DataFrame, int], None], checkpoint: str, every: str | None
+) -> StreamingQuery:
+    """Start a query that passes its batches to ``take``: the existing rows and, with ``every``, also later rows.
+
+    After a crash, Spark repeats the same batch.
+    """
+
+    def taken(rows: DataFrame, batch: int) -> None:
+        try:
+            take(rows, batch)
+        except Py4JJavaError as error:
+            # When Spark stops a query, it searches the text for Py4J's name of this error, and for InterruptedException
+            # after it. In a long text, this search ends with a StackOverflowError, which Java prints in 1,000 lines.
+            raise FailedInJava(str(error)) from None
+
+    trigger: dict[str, Any] = {"processingTime": every} if every else {"availableNow": True}
+    writer = lines.writeStream.foreachBatch(taken).trigger(**trigger)
+    return writer.option("checkpointLocation", checkpoint).start()
+
+
+class FailedInJava(Exception):  # noqa: N818 (the text has the error)
+    """A call to Java failed in a batch. The text is that of Py4J's error."""
+
+
+def checkpoint_id(spark: SparkSession) -> str:
+    """The id of the query that calls this function. The checkpoint stores the id; a new checkpoint has another id."""
+    return uuid.UUID(spark.sparkContext.getLocalProperty("sql.streaming.queryId")).hex
+
+
+def checkpoint_reader(spark: SparkSession, checkpoint: str) -> CheckpointReader:
+    return lambda name: read_text(spark, f"{checkpoint}/{name}")
+
+
+def batch_name(checkpoint: str, batch: int) -> str:
+    """The name of a batch in the tables. It begins with the `batch_prefix` of its checkpoint."""
+    return f"{batch_prefix(checkpoint)}{batch:06d}"
+
+
+def batch_prefix(checkpoint: str) -> str:
+    return f"{checkpoint:.8}-"
+
+
+class UnusableState(ValueError):  # noqa: N818 (names what was found)
+    """The state in a checkpoint cannot be used. The message says where the state is and what to do."""
+
+
+class StateNote(msgspec.Struct):
+    """The content of ``state.json``: the ``version`` of the format, and the last valid ``batch``."""
+
+    version: int = 1
+    batch: int = -1
+
+
+Note = TypeVar("Note", bound=StateNote)
+
+
+@dataclass(frozen=True, slots=True)
+class StateFolder:
+    """The state of a job in its checkpoint. Two jobs must not share a checkpoint.
+
+    Each batch writes its files below ``state/batch=N``. After that, it replaces the note ``state.json``, which names
+    the batch whose files are valid, and deletes the older files. If the driver dies before it replaces the note, the
+    repeated batch finds the old note and the old files, and overwrites its own files.
+    """
+
+    spark: SparkSession
+    checkpoint: str
+
+    def place(self, *names: str) -> str:
+        return "/".join([self.checkpoint.rstrip("/"), *names])
+
+    def of_batch(self, batch: int, *names: str) -> str:
+        return self.place("state", f"batch={batch}", *names)
+
+    def note(self, kind: type[Note], version: int) -> Note | None:
+        """Read the note; ``None`` in a new checkpoint. Raises `UnusableState` for another version."""
+        text = read_text(self.spark, self.place("state.json"))
+        if text is None:
+            return None
+        note = msgspec.json.decode(text, type=kind)
+        if note.version != version:
+            raise UnusableState(
+                f"{self.place('state.json')} has version {note.version}, and this Karrot reads version {version}: "
+                "use the Karrot that wrote it, or another --checkpoint"
+            )
+        return note
+
+    def remember(self, note: StateNote) -> None:
+        """Replace the note in one step, and delete the files of all other batches."""
+        write_text(self.spark, self.place("state.json"), msgspec.json.encode(note).decode())
+        for name in listing(self.spark, self.place("state")):
+            if name != f"batch={note.batch}":
+                delete(self.spark, self.place("state", name))
+
+
+@contextmanager
+def persisted(frame: DataFrame) -> Iterator[DataFrame]:
+    """Compute a frame once for several uses, and keep it on the local disk.
+
+    The frame is not kept in memory, because a block is as large as the input of a task, and Spark would hold the whole
+    block. Structs are not split into columns, because the split costs more than it saves.
+    """
+    frame.persist(StorageLevel.DISK_ONLY)
+    try:
+        yield frame
+    finally:
+        frame.unpersist()
+
+
+def run_queries(
+    queries: Sequence[StreamingQuery], *, stop: Event, follow: bool, beside: Callable[[], object] = lambda: None
+) -> None:
+    """Wait until all queries (with ``follow``: one query) have ended or ``stop`` is set. Then end all.
+
+    While this function waits, it calls ``beside`` again and again, in this thread. Before it ends a query, it waits at
+    most 20 s for the running batch. Raises StreamingQueryException for a query that failed.
+    """
+    enough = all if follow else any
+    try:
+        while enough(query.isActive for query in queries) and not stop.wait(_POLL_S):
+            beside()
+        was_stopped = stop.is_set()
+    finally:
+        stop.set()
+        for query in queries:
+            for _ in range(round(_PATIENCE_S / _POLL_S)):
+                if not query.isActive or not query.status["isTriggerActive"]:
+                    break
+                time.sleep(_POLL_S)
+            query.stop()
+    failed = [error for query in queries if (error := query.exception()) is not None]
+    if failed and not was_stopped:
+        raise failed[0]
+
+
+class UnevenError(RuntimeError):
+    """The tables do not hold all rows that a batch read. The next run repeats the batch."""

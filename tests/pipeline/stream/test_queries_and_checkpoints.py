@@ -1,0 +1,54 @@
+"""Errors of batches keep their reason, also if the query is stopped meanwhile."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from karrot.cli.pipeline.job_errors import why_it_failed
+from karrot.pipeline.stream import queries_and_checkpoints
+from karrot.pipeline.stream.queries_and_checkpoints import FailedInJava, run_queries, start_query
+from support.waiting import wait_for
+
+
+def _ticks(spark: SparkSession) -> DataFrame:
+    return spark.readStream.format("rate").option("rowsPerSecond", 1).load()
+
+
+def _error_of(spark: SparkSession, checkpoint: Path, take: Callable[[DataFrame, int], None]) -> str:
+    query = start_query(_ticks(spark), take, str(checkpoint), "100 milliseconds")
+    wait_for(lambda: not query.isActive)
+    return str(query.exception())
+
+
+def test_an_error_of_java_in_a_batch_keeps_its_reason(spark: SparkSession, tmp_path: Path) -> None:
+    def take(rows: DataFrame, _batch: int) -> None:
+        assert rows.sparkSession._jvm is not None
+        rows.sparkSession._jvm.java.lang.Class.forName("no.such.Thing")
+
+    said = _error_of(spark, tmp_path / "checkpoint", take)
+    assert why_it_failed(said) == "ClassNotFoundException: no.such.Thing"
+
+
+def test_a_query_that_is_stopped_in_a_batch_ends_with_the_error_of_that_batch(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, a StackOverflowError of Spark ended the query, and Java printed a thousand lines."""
+    monkeypatch.setattr(queries_and_checkpoints, "_PATIENCE_S", 0)
+    began = tmp_path / "began"
+
+    def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        began.touch()
+        Event().wait(60)
+        yield from batches
+
+    def take(rows: DataFrame, _batch: int) -> None:
+        rows.sparkSession.range(0, 2, 1, 2).mapInArrow(slowly, "id long").collect()
+
+    query = start_query(_ticks(spark), take, str(tmp_path / "checkpoint"), "100 milliseconds")
+    stop = Event()
+    run_queries([query], stop=stop, follow=True, beside=lambda: stop.set() if began.exists() else None)
+    assert FailedInJava.__name__ in str(query.exception())
