@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import structlog
 
-from karrot import telemetry
+from karrot import burrow_cut_off, telemetry
 from karrot.burrow.client import Burrow, NotFound, Unaddressable
 from karrot.clock import Clock
 from karrot.deletions import MissingGroups
@@ -17,7 +17,6 @@ from karrot.event import GroupKey, LagEvent, Source, Status
 from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, groups, save_outcome
 from karrot.http_client import RequestFailed, Unavailable
 from karrot.intake import Intake
-from karrot.reporters import burrow_cut_off
 from karrot.runbooks_and_remedies import RESYNC
 
 _AT_ONCE = 4

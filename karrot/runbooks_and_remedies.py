@@ -1,7 +1,7 @@
 """Lists the runbook of each problem that Karrot knows, and the remedy for each problem code.
 
 The pages, the API and `karrot doctor` use the runbooks and the remedies. A runbook has the name of an alert. The
-module that reads changed files again, `karrot.server.reload_changed_files`, has the codes of its problems.
+module that reads changed files again, `karrot.reload_changed_files`, has the codes of its problems.
 """
 
 from collections.abc import Mapping

@@ -22,19 +22,19 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from karrot import __version__, logs
+from karrot.burrow_cut_off import cut_off
 from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
 from karrot.eventlog.base import EventLog, LogUnavailableError
 from karrot.eventlog.sqlite import SqliteEventLog, data_directory
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
+from karrot.reload_changed_files import Certificate, NewestFromFiles
 from karrot.reporters import prometheus
 from karrot.reporters.base import GROUP, Context, PullReporter, PushReporter, Reporter
-from karrot.reporters.burrow_cut_off import cut_off
 from karrot.reporters.prometheus.group_metrics import MetricNameQuery, promql_queries
 from karrot.runbooks_and_remedies import RESYNC, WATCH
 from karrot.server.gunicorn import LeaderProcess, Server, refuse_taken_port
-from karrot.server.reload_changed_files import Certificate, NewestFromFiles
 from karrot.settings.loading import Loaded, SettingsError, checked, read_secrets_again
 from karrot.settings.options import Settings, effective, needs_restart
 from karrot.settings.sources import DEFAULT

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from karrot.server.reload_changed_files import Certificate
+from karrot.reload_changed_files import Certificate
 from karrot.settings.loading import load, read_secrets_again
 from karrot.settings.types import Secret
 from support.burrow.recorded_bodies import recorded_body

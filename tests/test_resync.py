@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from karrot import burrow_cut_off
 from karrot.burrow.client import Burrow, NotFound
 from karrot.burrow.payload import to_wire
 from karrot.event import GroupKey, Kind, LagEvent, Source
@@ -14,7 +15,6 @@ from karrot.eventlog.base import GroupState, LogUnavailableError, StoredEvent, g
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.http_client import Unavailable
 from karrot.intake import Intake
-from karrot.reporters import burrow_cut_off
 from karrot.resync import Resync
 from karrot.runbooks_and_remedies import RESYNC
 from support.burrow.fake.rest_api import BurrowServer

@@ -15,17 +15,16 @@ import pytest
 from structlog.testing import CapturingLogger
 from werkzeug.test import Client
 
-from karrot import history, wiring
+from karrot import burrow_cut_off, history, wiring
 from karrot.burrow.client import Burrow
 from karrot.clock import Clock
 from karrot.eventlog.base import EventLog
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
-from karrot.reporters import burrow_cut_off
+from karrot.reload_changed_files import Certificate
 from karrot.reporters.base import Context, Reporter
 from karrot.runbooks_and_remedies import TABLES_PROBLEMS
 from karrot.server.gunicorn import LeaderProcess
-from karrot.server.reload_changed_files import Certificate
 from karrot.settings.loading import Loaded, SettingsError, load
 from karrot.settings.options import Archive, Kafka, Settings
 from karrot.settings.types import Bucket, Secret

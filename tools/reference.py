@@ -16,9 +16,9 @@ from karrot.eventlog.writer import KEPT_REJECTS
 from karrot.intake import KEPT_BYTES
 from karrot.pipeline.evaluate.metrics_and_health import EVALUATE_METRICS
 from karrot.pipeline.run.step_loop import PIPELINE_METRICS
+from karrot.reload_changed_files import FILE_PROBLEMS
 from karrot.reporters.prometheus.group_metrics import MOST_PARTITIONS
 from karrot.runbooks_and_remedies import CODES, TABLES_PROBLEMS
-from karrot.server.reload_changed_files import FILE_PROBLEMS
 from karrot.settings import options
 from tools.log_records import log_records
 

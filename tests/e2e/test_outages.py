@@ -18,7 +18,7 @@ SILENCE = 'time() - karrot_last_event_timestamp_seconds{cluster="prod-eu"}'
 GROUP, TOPIC = "outage-svc", "outage"
 IN_A_HURRY = """
 from karrot.cli import main
-from karrot.reporters import burrow_cut_off
+from karrot import burrow_cut_off
 burrow_cut_off._STEADY_MS = 20_000
 main()
 """

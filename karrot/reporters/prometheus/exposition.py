@@ -16,9 +16,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from karrot import __version__, telemetry
+from karrot import __version__, burrow_cut_off, telemetry
 from karrot.eventlog.base import HOUSEKEEPING, Counter, EventLog, GroupState, LogUnavailableError
-from karrot.reporters import burrow_cut_off
 from karrot.reporters.base import backlog
 from karrot.reporters.prometheus.group_metrics import (
     ExportedGroup,

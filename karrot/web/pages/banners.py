@@ -8,12 +8,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal, NamedTuple
 
-from karrot import telemetry
+from karrot import burrow_cut_off, telemetry
 from karrot.event import Source
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import GroupState, ReporterState
 from karrot.eventlog.watched_groups import WatchedCluster
-from karrot.reporters import burrow_cut_off
 from karrot.reporters.base import REPORT_NOTE, read_report
 from karrot.runbooks_and_remedies import CODES, REFUSED_LATELY_S, WATCH, runbook_of_failing
 from karrot.text import count, counted, duration, some, visible

@@ -10,10 +10,10 @@ import msgspec
 from flask import Blueprint, Response, jsonify, render_template, request
 from werkzeug.http import http_date
 
+from karrot import burrow_cut_off
 from karrot.event import NO_PROBLEM, TEST_CLUSTERS, GroupKey, PartitionLag, Source
 from karrot.eventlog import watched_groups
 from karrot.render import burrow_config
-from karrot.reporters import burrow_cut_off
 from karrot.runbooks_and_remedies import CODES, WATCH
 from karrot.web.api.answers import instant, last_event, progress, reject_shape, second_opinion
 from karrot.web.api.routes import STATUSES, asked_filter, asked_key, asked_number, no_live_group

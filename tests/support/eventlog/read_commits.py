@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from karrot.burrow_cut_off import keep
 from karrot.eventlog.base import EventLog
-from karrot.reporters.burrow_cut_off import keep
 from support.manual_clock import ManualClock
 
 INTERVAL_S = 120

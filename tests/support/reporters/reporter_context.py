@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 from karrot import wiring
+from karrot.burrow_cut_off import cut_off
 from karrot.eventlog.base import EventLog
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import Context
-from karrot.reporters.burrow_cut_off import cut_off
 from karrot.settings.loading import load
 from karrot.settings.options import OPTIONS
 from support.manual_clock import ManualClock

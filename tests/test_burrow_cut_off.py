@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
+from karrot.burrow_cut_off import CommitsRead, cut_off, keep, newest_read_ms, read
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.sqlite.store import MemoryEventLog
-from karrot.reporters.burrow_cut_off import CommitsRead, cut_off, keep, newest_read_ms, read
 from karrot.runbooks_and_remedies import RESYNC
 from support.burrow.lag_events import make_event, make_partition
 from support.eventlog.read_commits import DAY_S, HOUR_S, INTERVAL_S, MINUTE_S, ResyncedBurrow

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from karrot.server.reload_changed_files import NewestFromFiles
+from karrot.reload_changed_files import NewestFromFiles
 from karrot.telemetry import Metric
 from support.kubernetes.mounted_secret import MountedSecret
 
