@@ -153,7 +153,7 @@ def test_a_bad_reload_keeps_the_old_settings(running: Service) -> None:
 
 def test_a_second_service_on_the_same_directory_fails_with_the_reason(running: Service) -> None:
     second = Service(running.directory)
-    wait = "from karrot.eventlog.sqlite import datadir; datadir.hold.__defaults__ = (0.2,)"
+    wait = "from karrot.eventlog.sqlite import data_directory; data_directory.hold.__defaults__ = (0.2,)"
     second.program = ("-c", f"{wait}; from karrot.cli import main; main()")
     second.start(wait=False)
     assert second.process is not None

@@ -29,12 +29,12 @@ EXPECTED = {
     ("sqlite", "run"): {"run karrot-delivery", "run karrot-duty-N", "run karrot-stdout", "run karrot-writer"},
     ("sqlite", "lock"): {
         "lock commit.lock of store.__init__",
-        "lock commit.lock of transaction.commit",
+        "lock commit.lock of store.commit",
         "lock leader.lock of store.lead",
     },
     ("sqlite", "unlock"): {
         "unlock commit.lock of store.__init__",
-        "unlock commit.lock of transaction.commit",
+        "unlock commit.lock of store.commit",
         "unlock leader.lock of store.resign",
     },
     ("postgres", "start"): {
@@ -50,7 +50,7 @@ EXPECTED = {
 }
 """Places that each scenario must reach, by store and kind of call. Each place is tested with one store."""
 
-IN_THE_PARENT = {"lock dir.lock of datadir.hold"}
+IN_THE_PARENT = {"lock dir.lock of data_directory.hold"}
 
 
 class FaultyService(Service):
