@@ -1,7 +1,7 @@
 """Classifies the exceptions of boto3 and botocore for every part of Karrot that calls AWS.
 
-An error code has two spellings: ``Throttling`` in an answer with the header ``x-amzn-query-error``, and
-``ThrottlingException`` without this header. This module knows botocore's classes by name and does not load botocore.
+An error code is ``Throttling`` in an answer with the header ``x-amzn-query-error``, and ``ThrottlingException`` without
+this header. Botocore's classes are known by their names, so nothing here loads botocore.
 """
 
 import re

@@ -263,7 +263,7 @@ def _event(said: Verdict, cluster: str, consumer: str, observed_at_ms: int, sour
 
 
 def to_wire(event: LagEvent) -> bytes:
-    """The body that Burrow v1.9.5 would post. `parse_stored` is the inverse. A start in the year 1 means no start."""
+    """Encode an event as Burrow v1.9.5 posts it (inverse: `parse_stored`). ``Start`` in the year 1 means no start."""
     return _as_go_writes(
         WebhookJson(
             NotificationJson(

@@ -196,7 +196,7 @@ def group_status(partitions: Iterable[Status]) -> Status:
 
 
 def current_lag(slots: Slots, broker_offsets: Sequence[int]) -> int:
-    """The newest log end offset minus the newest commit. 0 if this is negative, or without a commit or a topic."""
+    """Return the newest log end offset minus the newest commit's; 0 if this is negative, or without commit or topic."""
     newest = slots[-1] if slots else None
     return max(0, broker_offsets[-1] - newest.offset) if newest and broker_offsets else 0
 
@@ -274,7 +274,7 @@ def _filled_share(filled: int, slots: int) -> float:
 
 @lru_cache
 def _float32(number: float) -> float:
-    """Round to the nearest 32-bit float. A quotient of small integers may be rounded to 64 bits before."""
+    """Round to the nearest 32-bit float. A quotient of small integers may be rounded to 64 bits first."""
     value: float = struct.unpack("f", struct.pack("f", number))[0]
     return value
 
