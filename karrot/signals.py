@@ -125,7 +125,7 @@ def log_ends_of(partition: PartitionLag, now_ms: int) -> list[LogEnd]:
 def _consume_rate(partition: PartitionLag, now_ms: int) -> float | None:
     """Committed messages divided by the time between the commits. It is 0 for STOP, and unknown if the commits are old.
 
-    The commits are old if the newest commit's age exceeds the time between them, as in Burrow's rule for STOP.
+    The commits are old if the newest commit's age exceeds the time between the two, as in Burrow's rule for STOP.
     """
     if partition.status is Status.STOP:
         return 0.0

@@ -274,7 +274,7 @@ def _filled_share(filled: int, slots: int) -> float:
 
 @lru_cache
 def _float32(number: float) -> float:
-    """Round to the nearest 32-bit float. A quotient of small integers may be rounded to 64 bits first."""
+    """Round to the nearest 32-bit float. Rounding a quotient of small integers to 64 bits first changes nothing."""
     value: float = struct.unpack("f", struct.pack("f", number))[0]
     return value
 
