@@ -17,7 +17,7 @@ class CommitsRead(msgspec.Struct, frozen=True, array_like=True):
     """The times of one cluster's commits. Burrow read its newest commit at ``newest_ms`` (Burrow's clock).
 
     The other times are log times. Resync last saw a sign of life at ``alive_ms``, and last read Burrow at ``seen_ms``.
-    Signs have come without a pause of ``after_ms`` since ``steady_ms``. Resync reads Burrow every ``every_ms``.
+    Since ``steady_ms``, no pause between signs exceeded ``after_ms``. Resync reads Burrow every ``every_ms``.
     """
 
     newest_ms: int

@@ -49,8 +49,8 @@ OPEN_TRANSACTION: Final = "OPEN_TRANSACTION"
 
 LEFT: Final = "LEFT"
 ABANDONED: Final = "ABANDONED"
-"""LEFT is the state of a partition whose topic the group has left. No sum or count includes such a partition. ABANDONED
-is the state of all partitions of an abandoned group, whose status is OK. Only Kafka shows both."""
+"""LEFT: the group has left the partition's topic, and no number includes the partition. ABANDONED: the state of all
+partitions of an abandoned group, whose status is OK. Only Kafka shows both."""
 
 NO_PROBLEM: Final = frozenset({Status.OK.name, LEFT, ABANDONED})
 """The states of a partition that is not bad."""
@@ -103,23 +103,17 @@ class FirstUnread(NamedTuple):
 
 
 class TopicPartition(NamedTuple):
-    """Names one partition of a topic."""
-
     topic: str
     partition: int
 
 
 class ClusterPartition(NamedTuple):
-    """Names one partition of a topic of a cluster."""
-
     cluster: str
     topic: str
     partition: int
 
 
 class GroupKey(NamedTuple):
-    """Names one consumer group."""
-
     cluster: str
     consumer: str
 

@@ -206,7 +206,7 @@ class Plan:
         _tell(loaded)
 
     def build(self) -> "Service":
-        """Build the service of one worker. A failure is logged and ends the worker. It can end the service's start."""
+        """Build the service of one worker. A failure is logged and ends the worker. It may end the start."""
         try:
             return Service(self._settings, self._clock, self._open_log, self._leader, self._certificate)
         except LogUnavailableError as error:
@@ -252,7 +252,7 @@ class Service:
 
 
 def _duties(settings: Settings) -> Mapping[str, Callable[[Settings, EventLog, Intake, Clock, threading.Event], None]]:
-    """Return the leader's duties besides delivery. The keys are the names of their states in the event log."""
+    """The leader's duties besides delivery. The keys are the names of their states in the event log."""
     duties = {}
     if settings.burrow_url:
         duties[RESYNC] = _resync
@@ -290,7 +290,7 @@ def _pull_reporters(settings: Settings, log: EventLog, clock: Clock) -> Mapping[
 
 
 def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -> Reporter:
-    """Build a reporter that the settings turn on. The package that registered the reporter builds it."""
+    """Build a reporter that is turned on. The package that registered the reporter builds it."""
     context = Context(
         name=name,
         settings=settings.reporter_settings(name),
@@ -315,7 +315,7 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
 
 
 def options_of(settings: Settings, reporter: str) -> object:
-    """Return the part of the settings that a built-in reporter gets. This part has no secret."""
+    """The part of the settings that a built-in reporter gets. This part has no secret."""
     match reporter:
         case "prometheus":
             return prometheus.Options(
@@ -381,7 +381,7 @@ def _credentials(settings: Settings) -> Credentials:
 
 
 def _newest_credentials(settings: Settings, count: Callable[..., None]) -> Callable[[], Credentials]:
-    """Return a function that returns the credentials, with the current content of the secret files."""
+    """Make a function that returns the credentials, with the current content of the secret files."""
     first = _credentials(settings)
     files = {name: given for name, given in settings.secret_files.items() if name in _CLIENT_SECRETS}
     if not files:

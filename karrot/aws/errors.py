@@ -83,7 +83,7 @@ class Fault(NamedTuple):
 
 
 def fault_of(error: Exception) -> Fault:
-    """Convert an exception to a fault. Opening a client, getting credentials or a call raised the exception."""
+    """Convert an exception to a fault. It came from opening a client, from credentials or from a call."""
     names, whole = [each.__name__ for each in type(error).__mro__], str(error)
     if "ClientError" in names:
         return _of_answer(error)

@@ -1,4 +1,4 @@
-"""Calls Burrow's REST API v3, with one method for each call that Karrot makes."""
+"""Calls Burrow's REST API v3, with one method for each call. Before v1.3.5, Burrow called an allowlist whitelist."""
 
 import re
 from collections.abc import Callable
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class NotFound(RequestFailed):
-    """Burrow answered that it does not know the cluster, topic, group or module, or has forgotten it."""
+    """Burrow does not know the cluster, topic, group or module, or has forgotten it."""
 
 
 class UnknownCall(RequestFailed):
@@ -74,7 +74,7 @@ class ClusterModule(Struct, frozen=True, rename="kebab"):
 
 
 class StorageModule(Struct, frozen=True, rename="kebab"):
-    """One section ``[storage.X]``. Times are in seconds. Before v1.3.5, the allowlist was called whitelist."""
+    """One section ``[storage.X]``. Times are in seconds."""
 
     class_name: str
     intervals: int = 0
@@ -85,7 +85,7 @@ class StorageModule(Struct, frozen=True, rename="kebab"):
 
 
 class ConsumerModule(Struct, frozen=True, rename="kebab"):
-    """One section ``[consumer.X]``. Before v1.3.5, the allowlist was called whitelist."""
+    """One section ``[consumer.X]``."""
 
     class_name: str
     cluster: str = ""
@@ -107,7 +107,7 @@ class NotifierModule(Struct, frozen=True, rename="kebab"):
     """One section ``[notifier.X]`` of any class. Times are in seconds.
 
     Burrow reports ``url_*``, ``method_*`` and ``timeout`` for the class ``http``. This type omits the fields of the
-    classes ``slack`` and ``email``, except ``timeout``. Before v1.3.5, the allowlist was called whitelist.
+    classes ``slack`` and ``email``, except ``timeout``.
     """
 
     class_name: str
@@ -164,11 +164,11 @@ class Burrow(HttpClient):
         return self._names("consumers", "kafka", cluster, "consumer")
 
     def status(self, cluster: str, group: str) -> LagEvent:
-        """Return the verdict on a group, which lists only the partitions worse than OK. See also `lag`."""
+        """The verdict on a group, which lists only partitions worse than OK. See also `lag`."""
         return self._verdict(cluster, group, "status")
 
     def lag(self, cluster: str, group: str) -> LagEvent:
-        """Return the verdict on a group, which lists all partitions, sorted by topic and partition number.
+        """The verdict on a group, which lists all partitions, sorted by topic and partition number.
 
         The event's time of observation is the start of the request. A verdict from Burrow's cache can be up to
         ``expire-cache`` (10 s) older than this time. A request for an expired group makes Burrow forget the group.
@@ -180,7 +180,7 @@ class Burrow(HttpClient):
     # --- configuration ---
 
     def config_main(self) -> MainConfig:
-        """Return the sections of Burrow's configuration that are not modules."""
+        """The sections of the configuration that are not modules."""
         return self._read(MainConfig, "config")
 
     def modules(self, coordinator: str) -> tuple[str, ...]:

@@ -46,7 +46,6 @@ class NameFilter(NamedTuple):
         return cls(*(() if each is None else (each.pattern,) for each in (allow, deny)))
 
     def has(self, name: str) -> bool:
-        """Whether the filter chooses a name."""
         return all(re.search(each, name) for each in self.allow) and not any(
             re.search(each, name) for each in self.deny
         )
@@ -57,8 +56,6 @@ class NameFilter(NamedTuple):
 
 
 class SentNotification(NamedTuple):
-    """A notification to be sent."""
-
     incident: OpenIncident | None
     is_close: bool
 

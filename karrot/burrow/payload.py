@@ -2,8 +2,8 @@
 
 Sources: ``core/protocol/evaluator.go``, ``core/protocol/storage.go``, ``core/internal/notifier/helpers.go`` and
 ``core/internal/httpserver/structs.go``. `PartitionLag` and `OffsetSample` decode their own JSON, and the structs here
-decode the objects around them. The fields have Burrow's order. Unknown keys are ignored. Fields with a default may be
-missing, because older releases do not send them. ``None`` means ``null`` or missing.
+the objects around it. Fields have Burrow's order. Unknown keys are ignored. Fields with a default may be missing,
+because older releases do not send them. ``None`` means ``null`` or missing.
 """
 
 import re
@@ -69,8 +69,6 @@ class NotificationJson(Struct, frozen=True, kw_only=True, rename="pascal"):
 
 
 class WebhookJson(Struct, frozen=True):
-    """A whole webhook body."""
-
     event: NotificationJson = field(name="Event")
 
 

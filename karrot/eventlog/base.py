@@ -65,7 +65,7 @@ class UnstorableError(LogUnavailableError):
 
 
 class OverloadedError(Exception):
-    """The call waited too long in the queue. The call stored nothing, and will store nothing later."""
+    """The call waited too long in the queue. It stored nothing, and will store nothing later."""
 
 
 class Appended(NamedTuple):
@@ -122,9 +122,9 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     newest. New fields must come at the end, with a default. ``bad_partitions`` counts the listed partitions that are
     worse than OK, and ``bad`` those with the status WARN, STOP, STALL and REWIND. ``is_polled`` says that the offsets
     come from polls, not from commits. ``listed_seq`` is the last event that lists all partitions, or 0. ``second`` is
-    the newest verdict of the other judge: Burrow, or Karrot's own rules. ``second_every_ms`` is the time between the
-    other judge's last two verdicts, or 0. Only a group's summary has these last three. ``scalable_lag_seconds`` is also
-    ``None`` in a row of an older Karrot.
+    the newest verdict of the other judge: Burrow, or Karrot's rules on data from Kafka. ``second_every_ms`` is the time
+    between the other judge's last two verdicts, or 0. Only groups have ``listed_seq``, ``second`` and
+    ``second_every_ms``. ``scalable_lag_seconds`` is also ``None`` in a row of an older Karrot.
     """
 
     status_text: str
@@ -237,7 +237,7 @@ class GroupState(msgspec.Struct, frozen=True, gc=False):
         return is_test(self.key.cluster, self.summary.source)
 
     def second_opinion(self, now_ms: int) -> SourceVerdict | None:
-        """Return the other judge's verdict if its status differs and this judge still judges (see `_SOON_MS`)."""
+        """The other judge's verdict, if its status differs and its source still judges (see `_SOON_MS`)."""
         second = self.summary.second
         if second is None or second.status_text == self.summary.status_text:
             return None
@@ -350,7 +350,7 @@ class EventLog(Protocol):
         """
 
     def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> PendingAppend:
-        """Start an append without waiting for it. Raises immediately if the log cannot store the event."""
+        """Start an append without waiting for it. Raises immediately if the log knows that a commit would fail."""
 
     def writable(self) -> str | None:
         """Why the last commit of this process failed; ``None`` if that commit succeeded."""
@@ -382,7 +382,7 @@ class EventLog(Protocol):
         """Every live group now, ordered by key."""
 
     def listed(self, state: GroupState) -> Listed | None:
-        """The known partitions of a group. ``None`` if the newest event is not stored any more, or damaged."""
+        """A group's known partitions. ``None`` if the newest event is not stored any more, or damaged."""
 
     def group(self, key: GroupKey) -> GroupState | None:
         """One group. ``None`` if the group has expired or is deleted."""

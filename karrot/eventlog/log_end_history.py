@@ -52,9 +52,9 @@ _NO_AGE: Final = Age(0.0, AgeKind.EXACT)
 class LogEndHistory:
     """Samples of a partition's log end, oldest first. Neither their times nor their offsets decrease.
 
-    A sample is left out if a straight line between its neighbours replaces it. The line may be wrong by one refresh or
-    by 1 % of the sample's age, whichever is larger. For each pair of neighbours, ``_errors`` has the line's maximum
-    error in milliseconds, or -1 if no sample between them was left out.
+    A straight line between two samples replaces those between them if its error in time is at most one refresh, or 1 %
+    of their age if that is more. For each pair of neighbours, ``_errors`` limits this error in milliseconds; -1 if no
+    sample was left out between them.
     """
 
     __slots__ = ("_errors", "_offsets", "_times")
@@ -96,9 +96,9 @@ class LogEndHistory:
     def record(self, samples: Sequence[LogEnd]) -> bool:
         """Add the samples of one verdict, oldest first. Returns whether the newest sample contradicts the history.
 
-        After a contradiction, which means that the topic was created again, the history restarts with these samples.
-        Samples that contradict each other, and offsets beyond 2^63, are left out. A log end below a newer log end of
-        the last minute is also left out.
+        If so, the topic was created again, and the history restarts with these samples. Samples that contradict each
+        other, and offsets beyond 2^63, are left out. A log end below a newer log end of the last minute is also left
+        out.
         """
         own = [each for each in samples if each.offset <= _MOST_OFFSET]
         if not own:
@@ -122,14 +122,14 @@ class LogEndHistory:
     def age_at(self, offset: int, now_ms: int, *, refresh_ms: int) -> Age | None:
         """Return how long ago the log ended at an offset: the age of the message there. ``None`` without a sample.
 
-        ``refresh_ms`` is the maximum age of the source's log ends, or 0 for exact log ends. Their average age is half
-        of that, unless less than one message per refresh arrives. A sample at exactly this offset is exact, because the
-        group had read and committed everything.
+        ``refresh_ms`` is the maximum age of the source's log ends, 0 for exact ones. Their average age is half of that,
+        unless less than one message per refresh arrives. A sample at this offset is exact: the group had committed
+        everything.
 
         - Between two samples, the log is assumed to grow evenly. If the log end stayed at the offset for longer than a
           refresh, the end of that time counts, because no unread message existed before it.
-        - Below the oldest sample, the rate of the oldest samples extrapolates the time, by at most as many messages as
-          the samples cover. Further below, the age of the oldest sample is a lower bound.
+        - Below the oldest sample, their rate extrapolates the time, by at most as many messages as the samples cover.
+          Further below, the age of the oldest sample is a lower bound.
         """
         times, offsets = self._times, self._offsets
         if not times:
@@ -191,7 +191,7 @@ class LogEndHistory:
         return error == _NONE_BETWEEN or self._apart(at - 1, at, at_ms, offset) <= error + REFRESH_MS
 
     def _thin(self, now_ms: int) -> None:
-        """Leave out the unneeded ones of 16 samples, and if too many samples are left, the oldest sample.
+        """Leave out the unneeded ones of 16 samples, and the oldest sample if too many are left.
 
         Checking hundreds of samples would cost more than the rest of the event. Multiples of the golden ratio reach all
         positions equally often, at any rate of events.

@@ -17,12 +17,11 @@ class GroupHealth(msgspec.Struct, frozen=True, array_like=True):
     """One group at the last poll. ``None`` means "not known".
 
     ``messages_lost`` counts messages that were deleted before the group read them. The count is 0 again when the group
-    has committed an offset after these messages, or has nothing left to read. ``retention_margin`` is the number of
-    messages between the log start and the oldest unread message, on the partition where this is the smallest share of
-    the log; ``None`` if no message is unread. ``beyond_end`` counts partitions with a committed offset past the log
-    end. ``uncommitted`` counts partitions that a member owns and that have no committed offset. ``rebalances`` counts
-    from the group's first poll. The state is Dead for some minutes after a deletion. New fields must come at the end,
-    with a default.
+    has committed past these messages, or has nothing left to read. ``retention_margin`` counts the messages between the
+    log start and the oldest unread message, on the partition where they are the smallest share of the log; ``None``
+    without unread messages. ``beyond_end`` counts partitions with a committed offset past the log end. ``uncommitted``
+    counts partitions that a member owns and that have no committed offset. ``rebalances`` counts from the group's first
+    poll. The state is Dead for some minutes after a deletion. New fields must come at the end, with a default.
     """
 
     consumer: str

@@ -34,7 +34,7 @@ T = TypeVar("T")
 _GROUP = 256
 _TICK_S = 1.0
 _GATHER_S = 0.001
-"""A commit waits at most this long for as many jobs as the previous commit had, because each commit is expensive."""
+"""A commit waits at most this long for as many jobs as the previous one had. Under load, most cost is per commit."""
 
 _GATHER_FROM = 5
 """If the previous commit had fewer jobs, the load is low, and a wait would only delay the answers."""

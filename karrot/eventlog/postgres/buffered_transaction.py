@@ -130,8 +130,7 @@ class LogRow(NamedTuple):
 class PostgresTransaction(Transaction):
     """A transaction with the lock on ``log``. `settle` writes its rows. ``began_block`` is true if it began a block.
 
-    ``groups`` are the rows of the groups of its events. ``log_ends`` are the rows of the requested histories,
-    ``asked``.
+    ``groups`` are the rows of its events' groups, and ``log_ends`` those of the requested histories, ``asked``.
     """
 
     _forget_before = _FORGET_BEFORE
@@ -278,7 +277,7 @@ class PostgresTransaction(Transaction):
             self._session.execute(_FORGET_REJECTS)
 
     def _block(self, log_ms: int) -> tuple[int, int, int]:
-        """Return the next commit's block, its bytes and its start time. A too large or too old block ends."""
+        """Return the next commit's block, its bytes and its start time. A too large or old block ends."""
         size = self._log.block_bytes + sum(len(row[-2]) + len(row[-1]) + _ROW_OVERHEAD for row in self._events)
         is_full = size >= max(_LEAST_BLOCK_BYTES, self._limits.max_bytes // _BLOCKS)
         is_old = log_ms - self._log.block_ms >= max(1, self._limits.retention_ms // _BLOCKS)

@@ -91,11 +91,11 @@ _OPEN_LIMIT_S = 1.2
 """How long a caller waits for a connection."""
 
 _AWAY_S = 3.0
-"""After this time without an attempt, callers wait for a connection again, even if PostgreSQL was unreachable."""
+"""After this time without a result, callers wait for a connection again, even if PostgreSQL was unreachable."""
 
 _CONNECT_S = 2
 _MOST = 32
-"""The pool's limit: more connections than a process has threads. A connection opens when a request waits for it."""
+"""More connections than a process has threads. A connection opens when a request waits for it."""
 
 _IDLE_S = 60.0
 _AGAIN_S = 0.5
@@ -141,7 +141,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         self.execute(f"SELECT {calls}", [text for pair in settings.items() for text in pair])
 
     def is_usable(self) -> bool:
-        """Whether the connection is open and idle. An idle server sends nothing, so data to read end the session."""
+        """Whether the connection is open and idle. Data from an idle server mean that the session ended."""
         if self.closed or self.info.transaction_status != TransactionStatus.IDLE:
             return False
         poll = select.poll()  # select() refuses a process with more than 1,024 open files
@@ -149,7 +149,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         return not poll.poll(0)
 
     def _bounded(self, gen: PQGen[T], until_s: float) -> PQGen[T]:
-        """Wrap ``gen``, so that psycopg continues it when there is data, and also ten times a second."""
+        """Wrap ``gen``, so that psycopg continues it when there is data, and ten times a second."""
         try:
             wanted = next(gen)
             while True:
@@ -252,7 +252,7 @@ def _hosts(parameters: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
 
 
 class Sessions:
-    """The connection pool of one event log. Create the pool after the fork, because it has threads.
+    """The connection pool of one event log. Create it after the fork, because it has threads.
 
     ``away`` is why PostgreSQL is unreachable. Callers then do not wait for a connection. ``losses`` counts lost
     connections: after a loss, another server may answer, which may lack the newest events.

@@ -35,7 +35,7 @@ _LOCK_TIMEOUT = "1500ms"
 """How long a commit waits for the commits of other replicas."""
 
 _IDLE_TIMEOUT = "3s"
-"""After this time, PostgreSQL ends a frozen process's transaction, because this holds the lock on the log."""
+"""After this time, PostgreSQL ends a frozen process's transaction, which holds the lock on the log."""
 
 _MOST_HISTORIES = 2000
 """A commit finds at most this many log-end histories together, and others one by one, so that memory is bounded."""

@@ -160,7 +160,6 @@ def connect(path: Path, *, max_bytes: int, create: bool = False) -> apsw.Connect
 
 
 def connect_reader(path: Path) -> apsw.Connection:
-    """Open the file for reading only."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_timeout(_BUSY_MS)
     connection.execute("PRAGMA query_only=1")
@@ -383,7 +382,7 @@ class Checkpointer:
 
 
 class MemoryFile:
-    """Replaces `LogFile` for a log in memory. ``lock`` is held during each read and commit: none sees half a commit."""
+    """Replaces `LogFile` for a log in memory. Reads and commits hold ``lock``, so no read sees half a commit."""
 
     def __init__(self, clock: Clock, *, max_bytes: int) -> None:
         self.lock = threading.RLock()
