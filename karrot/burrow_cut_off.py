@@ -58,7 +58,7 @@ def keep(log: EventLog, newest: Mapping[str, int], moving: Collection[str], inte
 
 
 def read(log: EventLog) -> dict[str, CommitsRead]:
-    """Return the clusters that resync has read lately, with their states."""
+    """The clusters that resync has read lately."""
     now_ms, kept = log.log_time_ms(), _kept(log).items()
     return {name: each for name, each in kept if now_ms - each.seen_ms <= max(_KNOWN_MS, 6 * each.every_ms)}
 

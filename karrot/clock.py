@@ -78,6 +78,6 @@ class LogTime:
         self._base = max(self._base, log_ms - self._clock.boot_ms())
 
     def anchor(self) -> Anchor:
-        """Return the current time on all three clocks, for storage."""
+        """The current time on all three clocks, for storage."""
         boot_ms = self._clock.boot_ms()
         return Anchor(self._clock.boot_id, boot_ms, self._clock.wall_ms(), self._base + boot_ms)

@@ -11,7 +11,7 @@ MISSING_MS = 60_000
 
 @dataclass(slots=True)
 class MissingGroups:
-    """Remembers the groups that a cluster's lists lack, each with the times of its last verdict and first missing.
+    """Remembers the groups that a cluster's lists lack, each with the times of its last verdict and first absence.
 
     A group is deleted if every list of at least a minute lacks it. The first and the last list must be complete, and no
     source may have judged the group since. A shorter time does not show a deletion: a broker that has just become
@@ -23,7 +23,7 @@ class MissingGroups:
     def see(
         self, listed: Collection[str], known: Mapping[str, int], now_ms: int, *, is_complete: bool = True
     ) -> list[str]:
-        """Return the deleted groups, each once a minute. An incomplete list shows no group as missing or deleted.
+        """The deleted groups, each once a minute. An incomplete list shows no group as missing or deleted.
 
         ``known`` maps each group that is not deleted yet to the time of its last verdict. ``now_ms`` is the boot
         clock's.

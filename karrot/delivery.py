@@ -44,8 +44,8 @@ _log = structlog.get_logger(__name__)
 class Feed:
     """Builds a reporter, makes it report when that is due, and saves its cursor. A thread calls ``step`` repeatedly.
 
-    A report is due every ``every_s`` seconds by the boot clock. If there is no new event when a report is due, the
-    report waits for the next event. After a report that took longer than ``every_s``, the feed skips the missed times.
+    A report is due every ``every_s`` seconds by the boot clock. If there is no new event when a report is due, it comes
+    with the next event. A report that took longer than ``every_s`` skips the missed times.
     """
 
     def __init__(
@@ -170,9 +170,9 @@ class Feed:
 class Delivery:
     """Waits until the lead is free and takes it. Then it feeds the reporters and keeps the log within its limits.
 
-    ``reporters`` maps the reporters' names to the functions that build them. This process calls the functions each time
-    it takes the lead. ``random`` spreads the retries of failed reporters. ``alongside`` are the other tasks of the
-    leader. Each task runs in its own thread. It gets a stop event as its argument, and returns when this event is set.
+    ``reporters`` maps names to functions that build reporters. Each time this process takes the lead, it calls these
+    functions. ``random`` spreads the retries of failed reporters. ``alongside`` are the other tasks of the leader. Each
+    task runs in its own thread. It gets a stop event as its argument, and returns when this event is set.
     """
 
     def __init__(

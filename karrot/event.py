@@ -27,7 +27,7 @@ else:
 
 
 class Status(IntEnum):
-    """Burrow's statuses and their numbers. A group is NOTFOUND, OK, WARN or ERR. The others belong to partitions."""
+    """Burrow's status numbers. A group is NOTFOUND, OK, WARN or ERR, a partition OK, WARN, STOP, STALL or REWIND."""
 
     NOTFOUND = 0
     OK = 1

@@ -4,9 +4,9 @@
 {"v":1,"event_id":"9f…-1","log_id":"9f…","seq":1,"received_at_ms":1795272998676, … ,"body":"…"}
 ```
 
-Every line has every key, in the order of the fields below. An unknown value is ``null``. The service shows the same
-numbers, because the same code computes them. So readers need not compute the numbers again. ``body`` is the received
-body, byte for byte; ``null`` if the archive keeps no bodies. Bodies are almost half of the archive's bytes.
+Every line has every key, in the order of the fields below. An unknown value is ``null``. The same code computes the
+numbers that the service shows, so readers need not compute the numbers again. ``body`` is the received body, byte for
+byte; ``null`` if the archive keeps no bodies. Bodies are almost half of the archive's bytes.
 """
 
 from datetime import timedelta

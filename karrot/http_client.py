@@ -143,7 +143,7 @@ class HttpClient:
         self.close()
 
     def get(self, path: str = "", query: Query = ()) -> Answer:
-        """Send a GET and return the answer, with any status. Raises `Unavailable`; `Unreadable` if too large."""
+        """The answer to a GET, with any status. Raises `Unavailable`, or `Unreadable` for a too large answer."""
         return self._send("GET", path, query, self._limits.retries, headers=self._headers)
 
     def post(self, path: str, body: bytes, headers: Mapping[str, str] | None = None, *, retries: int = 0) -> Answer:
@@ -156,7 +156,7 @@ class HttpClient:
         return self._send("POST", path, (), retries, body=body, headers=all_headers)
 
     def body(self, path: str, query: Query = (), *, also: int = _OK) -> bytes:
-        """Send a GET and return the body of an answer with status 200 or ``also``. Raises `RequestFailed`."""
+        """The body of the answer to a GET, with status 200 or ``also``. Raises `RequestFailed`."""
         answer = self.get(path, query)
         if answer.status not in (_OK, also):
             raise answer.refusal()
@@ -232,7 +232,7 @@ class HttpClient:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the message of an error's cause. For an error of the operating system, this is the system's message."""
+    """The message of an error's cause, or the system's message for an error of the operating system."""
     cause = error.__cause__ or error.__context__
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror
@@ -293,7 +293,7 @@ def _variable(environ: Mapping[str, str], name: str) -> str:
 def _is_direct(host: str, exceptions: str) -> bool:
     """Whether a host needs no proxy: this machine, a link-local agent (as in ECS), or an exception like ``10.0.0.0/8``.
 
-    The standard library supports only names as exceptions, not ranges.
+    The standard library knows only names as exceptions.
     """
     try:
         address = ip_address(host)

@@ -44,7 +44,7 @@ class Intake:
         return CountedAppend(pending, partial(self._count_posted, event, started), self._keeping(body, source))
 
     def accept(self, event: LagEvent, *, age_ms: int = 0) -> Appended | None:
-        """Store an event observed ``age_ms`` ago; ``None`` if a bound refuses it. Stored groups can be deleted."""
+        """Store an event observed ``age_ms`` ago; ``None`` if it breaks a bound. Stored groups can be deleted."""
         body = to_wire(event)
         with suppress(MalformedPayload), self._keeping(body, event.source):
             if event.kind is not Kind.DELETED or self._log.group(GroupKey(event.cluster, event.consumer)) is None:

@@ -66,7 +66,7 @@ class NewestFromFiles(Generic[T]):
         self._lock = threading.Lock()
 
     def __call__(self) -> T:
-        """Return the newest value, or the old value while another thread makes a new value."""
+        """Return the newest value, or the old one while another thread makes a new one."""
         if self._now() >= self._next_look and self._lock.acquire(blocking=False):
             try:
                 self._look()
@@ -131,7 +131,7 @@ class Certificate:
         return cls(chain, key, context, digest)
 
     def newest(self, count: Callable[..., None]) -> Callable[[], ssl.SSLContext]:
-        """Return a function that returns the context for a new connection, from the current files."""
+        """Make a function that returns the context for a new connection, from the current files."""
         files, read = (self.chain, self.key), partial(Certificate.read, self.chain, self.key)
         certificate = NewestFromFiles(files, read, self, failure="certificate_unusable", count=count)
         return lambda: certificate().context

@@ -52,7 +52,7 @@ class Signals(NamedTuple):
 
 
 def signals_of(event: LagEvent) -> Signals:
-    """The signals of one event. The function accepts every event. A signal that it cannot compute is ``None``."""
+    """The signals of any event. A signal that cannot be computed is ``None``."""
     if event.status is Status.NOTFOUND:
         return Signals()
     # more consumers would not help the stuck partitions
@@ -86,8 +86,8 @@ def scalable_lag_seconds(event: LagEvent, signals: Signals) -> float | None:
     """The lag in seconds of the partitions that more consumers would help. ``None`` if it is not known.
 
     If the oldest unread message is on a stuck partition, which more consumers would not help, the event lacks the age
-    of the other partitions. Their scalable lag then gives an estimate: the time in which the stuck partition got as
-    many messages as each other partition has unread on average.
+    of the other partitions. Their scalable lag gives an estimate: the time in which the stuck partition got as many
+    messages as another partition has unread on average.
     """
     age = signals.lag_seconds
     if signals.scalable_lag == event.total_lag != 0:

@@ -62,7 +62,7 @@ def plural(number: float, one: str, several: str = "") -> str:
 
 
 def counted(number: float, one: str, several: str = "") -> str:
-    """Format a number with its noun: ``1 group``, ``1,234 groups``."""
+    """``1 group``, ``1,234 groups``."""
     return f"{count(number)} {plural(number, one, several)}"
 
 

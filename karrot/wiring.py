@@ -206,7 +206,7 @@ class Plan:
         _tell(loaded)
 
     def build(self) -> "Service":
-        """Build the service of one worker. A failure is logged and ends the worker. It may end the start."""
+        """Build the service of one worker. A failure is logged, and ends the worker and perhaps the start."""
         try:
             return Service(self._settings, self._clock, self._open_log, self._leader, self._certificate)
         except LogUnavailableError as error:
@@ -245,7 +245,6 @@ class Service:
         self._delivery.start()
 
     def close(self) -> None:
-        """Stop delivery, then close the event log and the tables."""
         self._delivery.stop()
         self._log.close()
         self._last_weeks.close()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 class FaultKind(StrEnum):
-    """Names why a call to AWS failed. The values are stable, because metrics have them as label values.
+    """Names why a call to AWS failed. The values are stable: they are metric label values.
 
     ``rejected`` and ``too_large`` mean that the call's data is wrong. After every other kind, the data must still be
     sent.

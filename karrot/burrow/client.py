@@ -37,7 +37,7 @@ class Unaddressable(RequestFailed):
 
 
 class Reply(Struct):
-    """The fields of every reply of Burrow. An error reply has no other fields."""
+    """The fields of every reply. An error reply has no other fields."""
 
     error: bool = False
     message: str = ""
@@ -150,7 +150,7 @@ class Burrow(HttpClient):
     # --- clusters and topics ---
 
     def clusters(self) -> tuple[str, ...]:
-        """Return the names of the clusters. Burrow writes them in lower case."""
+        """The names of the clusters, which Burrow writes in lower case."""
         return self._names("clusters", "kafka")
 
     def topics(self, cluster: str) -> tuple[str, ...]:
@@ -188,7 +188,7 @@ class Burrow(HttpClient):
         return self._names("modules", "config", coordinator)
 
     def module(self, kind: type[T], coordinator: str, name: str) -> T:
-        """Return one module's settings. Burrow does not report all settings of a notifier (see `NotifierModule`)."""
+        """One module's settings. Burrow does not report all settings of a notifier (see `NotifierModule`)."""
         reply: type[ModuleReply[T]] = ModuleReply[kind]  # type: ignore[valid-type]  # `kind` is a value
         return self._read(reply, "config", coordinator, name).module
 
@@ -262,7 +262,7 @@ def _understood(answer: Answer, read: Callable[[bytes], T]) -> T:
 
 
 def _error_message(answer: Answer) -> str | None:
-    """Return Burrow's error message; ``None`` if the answer is not an error of Burrow."""
+    """Burrow's error message; ``None`` for any other answer."""
     try:
         reply = decode(answer.body, _REPLY)
     except MalformedPayload:

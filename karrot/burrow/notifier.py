@@ -42,7 +42,6 @@ class NameFilter(NamedTuple):
 
     @classmethod
     def of(cls, allow: re.Pattern[str] | None, deny: re.Pattern[str] | None) -> Self:
-        """Make a filter from at most one pattern to allow and one to deny."""
         return cls(*(() if each is None else (each.pattern,) for each in (allow, deny)))
 
     def has(self, name: str) -> bool:

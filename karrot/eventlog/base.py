@@ -179,7 +179,7 @@ class StoredSummary:
 
     @property
     def event_id(self) -> str:
-        """The id ``<log_id>-<seq>``, which stays unique after the database was replaced."""
+        """``<log_id>-<seq>``. This id stays unique after the database was replaced."""
         return f"{self.log_id}-{self.seq}"
 
 
@@ -291,7 +291,7 @@ class ReporterState:
         return replace(self, state="ok", last_success_ms=now_ms)
 
     def failing(self, error: str, now_ms: int) -> "ReporterState":
-        """Return the state after a failure, with the first 500 characters of the error."""
+        """The state after a failure, with the first 500 characters of the error."""
         return replace(self, state="failing", last_error=error[:500], last_error_ms=now_ms)
 
 
@@ -450,7 +450,7 @@ class EventLog(Protocol):
 
 
 def reporter_state(log: EventLog, name: str) -> ReporterState:
-    """Return a reporter's saved state, or a new idle state without a saved state."""
+    """A reporter's saved state, or a new idle state."""
     cursor = log.cursor(name)  # from the log: a state from memory may have an older cursor
     found = next((state for state in log.reporters() if state.name == name), ReporterState(name, None))
     return replace(found, cursor=cursor)

@@ -120,7 +120,7 @@ class LogEndHistory:
         del self._times[:first], self._offsets[:first], self._errors[:first]
 
     def age_at(self, offset: int, now_ms: int, *, refresh_ms: int) -> Age | None:
-        """Return how long ago the log ended at an offset: the age of the message there. ``None`` without a sample.
+        """How long ago the log ended at an offset: the age of the message there. ``None`` without a sample.
 
         ``refresh_ms`` is the maximum age of the source's log ends, 0 for exact ones. Their average age is half of that,
         unless less than one message per refresh arrives. A sample at this offset is exact: the group had committed

@@ -40,7 +40,7 @@ REMEMBERED = 8
 class Arrival(Struct, frozen=True):
     """An event to store: a call with a transaction stores it. A store can read the event before the transaction.
 
-    ``log_time_ms`` is the log time of the arrival, and ``observed_log_ms`` that of the observation.
+    ``log_time_ms`` is the log time of arrival, ``observed_log_ms`` that of observation.
     """
 
     key: GroupKey
@@ -99,7 +99,7 @@ def after(row: GroupState | None, seq: int, arrived: Arrival) -> GroupState:
 def _known(
     row: GroupState | None, own: SourceVerdict, *, is_gone: bool
 ) -> tuple[SourceVerdict | None, SourceVerdict | None]:
-    """Return the newest verdicts of the judge of ``own`` and of the other judge. A deletion counts for both judges."""
+    """The newest verdicts of the judge of ``own`` and of the other judge. A deletion counts for both judges."""
     if row is None:
         return None, None
     newest = SourceVerdict(row.seq, row.log_time_ms, row.summary.source, row.summary.status_text)
@@ -215,7 +215,7 @@ class LiveGroups:
             return [self._states[key] for key in self._keys]
 
     def last_known(self) -> Sequence[GroupState]:
-        """Return the live groups of the last read. Raises `LogUnavailableError` before the first read."""
+        """The live groups of the last read. Raises `LogUnavailableError` before the first read."""
         with self._lock:
             if self._read_source is None:
                 raise LogUnavailableError("the groups were not read yet")
@@ -223,7 +223,7 @@ class LiveGroups:
             return [self._states[key] for key in sorted(self._states)]
 
     def age_ms(self) -> int:
-        """Return the milliseconds since the last read."""
+        """The milliseconds since the last read."""
         return self._log.log_time_ms() - self._read_at_ms
 
     def _read_all(self) -> None:

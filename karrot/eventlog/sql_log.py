@@ -111,7 +111,7 @@ def group_of(row: Row) -> GroupState | None:
 
 
 def labels_text(labels: _Labels) -> str:
-    """Encode a counter's labels as JSON, for the key of the counter's row."""
+    """Encode a counter's labels as JSON, for its row's key."""
     return msgspec.json.encode(labels).decode()
 
 
@@ -134,7 +134,7 @@ def reject_of(row: Row) -> Reject:
 
 
 def text_of(value: str | bytes) -> str:
-    """Decode a string: SQLite returns a string, and PostgreSQL bytes, because its ``text`` cannot hold every string."""
+    """Decode a string: PostgreSQL returns bytes, because its ``text`` cannot hold every string."""
     return value if isinstance(value, str) else value.decode("utf-8", "surrogatepass")
 
 
@@ -149,7 +149,7 @@ def combine(newest: StoredEvent, complete: StoredEvent, later: Iterable[StoredEv
     """Update the partitions of ``complete`` with the ``later`` events of the judge of ``newest``.
 
     A partition that a later webhook does not list is OK. The partition's lag stays as it was. If ``newest`` is older
-    than ``complete`` (of the other judge, or of a slow request), the statuses of ``newest`` count.
+    than ``complete`` (of the other judge or a slow request), the statuses of ``newest`` count.
     """
     known = dict(places(complete.event))
     of_judge = [each for each in later if each.seq > complete.seq and _is_own(each) == _is_own(newest)]

@@ -20,7 +20,7 @@ MOST_CLUSTERS = 1000
 """The most clusters whose last webhook is remembered. Beyond this number, the oldest are dropped."""
 
 EVICTED_AT_ONCE = 100
-"""At most this many silent or deleted groups are deleted together, to make room for new groups."""
+"""At most this many silent or deleted groups make room for new groups at once."""
 
 _READ_AGAIN_MS = 5_000
 """A process uses a history that it has read for this time. Every history is written when it is read."""
@@ -60,7 +60,7 @@ class LogEndHistories:
         return (ClusterPartition(arrived.key.cluster, *place) for place in places)
 
     def record(self, transaction: "Transaction", arrived: Arrival) -> LagAge | None:
-        """Add an event's samples to its partitions' histories, and compute the group's age from these histories."""
+        """Add an event's samples to its partitions' histories, and compute the group's lag age from these."""
 
         def record(place: TopicPartition, ends: Sequence[LogEnd]) -> LogEndHistory:
             key = ClusterPartition(arrived.key.cluster, *place)

@@ -46,8 +46,6 @@ class _ArrayDumper(Dumper):
 
 
 class IntegersDumper(_ArrayDumper):
-    """Encodes `Integers` as a PostgreSQL array."""
-
     oid = _INT8.array_oid
 
     def dump(self, obj: Integers) -> Buffer:
@@ -62,8 +60,6 @@ class IntegersDumper(_ArrayDumper):
 
 
 class TextsDumper(_ArrayDumper):
-    """Encodes `Texts` as a PostgreSQL array."""
-
     oid = _BYTEA.array_oid
 
     def dump(self, obj: Texts) -> Buffer:
@@ -235,7 +231,7 @@ class Database:
         return session
 
     def _parameters(self) -> Mapping[str, Any]:
-        """Return the URL's parameters, the last connection's host first, because an unreachable host costs seconds."""
+        """The URL's parameters, the last connection's host first, because an unreachable host costs seconds."""
         if len(self._hosts) < 2:  # noqa: PLR2004 - there is no other order
             return self.url.parameters
         columns = zip(*self._hosts, strict=True)
@@ -254,8 +250,8 @@ def _hosts(parameters: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
 class Sessions:
     """The connection pool of one event log. Create it after the fork, because it has threads.
 
-    ``away`` is why PostgreSQL is unreachable. Callers then do not wait for a connection. ``losses`` counts lost
-    connections: after a loss, another server may answer, which may lack the newest events.
+    ``away`` is why PostgreSQL is unreachable: callers do not wait for a connection. ``losses`` counts lost connections.
+    After a loss, another server may answer, without the newest events.
     """
 
     def __init__(self, database: Database) -> None:
@@ -327,7 +323,7 @@ class Sessions:
             self.give_back(session)
 
     def give_back(self, session: Session) -> None:
-        """Give a connection back to the pool, which replaces a closed connection."""
+        """Give a connection back. The pool replaces a closed connection."""
         self.losses += session.closed
         self._pool.putconn(session)
 
@@ -370,5 +366,5 @@ class ReadSession:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error's text on one line. PostgreSQL's errors have several lines."""
+    """An error's text on one line. PostgreSQL's errors have several lines."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -184,9 +184,8 @@ AND pid IN (SELECT pid FROM pg_locks WHERE relation = 'log'::regclass AND mode =
 def end_frozen_commits(connection: Session) -> None:
     """End the sessions that have held the lock on ``log`` for 4 s and wait for their client.
 
-    Their clients were frozen, or cut off, between two messages of one commit. No timeout of PostgreSQL ends such a
-    session: it executes no statement, and counts as idle only when the last message has arrived. Every replica would
-    wait.
+    Their clients froze, or were cut off, between two messages of one commit. No timeout of PostgreSQL ends such a
+    session: it executes no statement, and is idle only after the last message. Every replica would wait.
     """
     try:
         if ended := connection.execute(_END_FROZEN_COMMITS).rowcount:
@@ -293,7 +292,7 @@ def _create_or_migrate(connection: Session, schema: str, migrations: Sequence[st
 
 
 def _version(connection: Session, schema: str) -> int:
-    """Return the schema's version. Create a missing schema: 0. Raises `LogUnavailableError` for a foreign schema."""
+    """The schema's version; 0 for a new schema, which is created. Raises `LogUnavailableError` for a foreign schema."""
     exists = _one(connection, "SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", schema)[0]
     if not exists:
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))

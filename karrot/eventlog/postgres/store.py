@@ -4,7 +4,7 @@ Each worker has one writer thread, a few reading connections, and one connection
 fork: threads and connections do not survive a fork.
 
 While the database is unreachable, `PostgresEventLog` answers pages and scrapes from memory, with the newest state that
-this process has read. It does so for as long as groups are shown after their last event.
+this process has read. Memory is used for as long as groups are shown after their last event.
 """
 
 import contextlib
@@ -90,7 +90,7 @@ _NEXT_BLOCK = (
     "SELECT b.first_seq FROM blocks b, log WHERE b.first_seq > log.first_seq AND b.first_seq <= log.last_seq "
     "ORDER BY b.block LIMIT 1"
 )
-"""Selects where the block after the oldest block begins. A block without events is excluded: the newest events stay."""
+"""Selects where the block after the oldest block begins, if it has events: the newest events always stay."""
 
 _COLUMNS = ", ".join(EVENT_FIELDS)
 _PAGE = (
@@ -274,7 +274,7 @@ class PostgresEventLog(SqlEventLog):
             self._stop.wait(_LOOK_S)
 
     def _last_known(self) -> Sequence[GroupState]:
-        """Return the groups in memory. Raises if all groups have expired: an empty list would mean an empty log."""
+        """The groups in memory. Raises if all groups have expired: an empty list would mean an empty log."""
         if self._live.age_ms() > self._limits.stale_after_ms:
             raise LogUnavailableError(self.writable() or "PostgreSQL cannot be read")
         return self._live.last_known()
@@ -341,7 +341,7 @@ class PostgresEventLog(SqlEventLog):
         return deleted
 
     def _drop_empty(self) -> bool:
-        """Drop blocks without events. Returns false if a reader holds a block: further deletions would free nothing."""
+        """Drop blocks without events. Returns false if a reader holds a block: more drops would free nothing."""
         sql = (
             "SELECT block FROM blocks b WHERE EXISTS (SELECT FROM blocks n WHERE n.block = b.block + 1 "
             "AND n.first_seq <= (SELECT first_seq FROM log)) ORDER BY block"
