@@ -47,7 +47,7 @@ def newest_read_ms(event: LagEvent) -> int:
 
 
 def keep(log: EventLog, newest: Mapping[str, int], moving: Collection[str], interval_s: float, after_s: float) -> None:
-    """Save each cluster's newest commit (0 if unknown). In the clusters ``moving``, Burrow misses moving log ends."""
+    """Save each cluster's newest commit (0 if unknown). In the clusters ``moving``, only the log ends move."""
     now_ms, kept = log.log_time_ms(), _kept(log)
     for cluster, at_ms in newest.items():
         if cluster in kept or at_ms:

@@ -220,7 +220,7 @@ class PartitionLag(_Wire, frozen=True, kw_only=True):
 
     @property
     def log_end_offset(self) -> int | None:
-        """The log end offset from Kafka, or else from Burrow's lag, which is never below the committed offset."""
+        """Kafka's log end offset, or else the committed offset plus Burrow's lag, which is never negative."""
         if self.log_end is not None:
             return self.log_end
         return None if self.end is None or self.current_lag is None else self.end.offset + self.current_lag

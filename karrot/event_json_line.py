@@ -88,7 +88,7 @@ class EventLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MalformedLine(ValueError):  # noqa: N818 (the name describes the line, not an error of Karrot)
-    """A line does not have this format and version. The error's text names the wrong place."""
+    """A line does not have this format and version. The error says where the line is wrong."""
 
 
 _encode = msgspec.json.Encoder().encode

@@ -23,7 +23,7 @@ EVICTED_AT_ONCE = 100
 """At most this many silent or deleted groups make room for new groups at once."""
 
 _READ_AGAIN_MS = 5_000
-"""A process uses a history that it has read for this time. Every history is written when it is read."""
+"""After a read, a process uses the history for this time. Every history is written when it is read."""
 
 _IN_MEMORY = 500
 TOUCHED_MS = 600_000

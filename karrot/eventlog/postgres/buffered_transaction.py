@@ -277,7 +277,7 @@ class PostgresTransaction(Transaction):
             self._session.execute(_FORGET_REJECTS)
 
     def _block(self, log_ms: int) -> tuple[int, int, int]:
-        """The next commit's block, its bytes and its start time. A too large or old block ends."""
+        """The next commit's block, its bytes and its start time. A block ends when it is too large or too old."""
         size = self._log.block_bytes + sum(len(row[-2]) + len(row[-1]) + _ROW_OVERHEAD for row in self._events)
         is_full = size >= max(_LEAST_BLOCK_BYTES, self._limits.max_bytes // _BLOCKS)
         is_old = log_ms - self._log.block_ms >= max(1, self._limits.retention_ms // _BLOCKS)

@@ -145,7 +145,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         return not poll.poll(0)
 
     def _bounded(self, gen: PQGen[T], until_s: float) -> PQGen[T]:
-        """Wrap ``gen``, so that psycopg continues it when there is data, and ten times a second."""
+        """Wrap ``gen``, so that psycopg continues it when there is data, but also ten times a second."""
         try:
             wanted = next(gen)
             while True:

@@ -64,7 +64,7 @@ class LeaderLock:
                 return False
 
     def leads(self) -> bool:
-        """Query PostgreSQL whether this process leads."""
+        """Ask PostgreSQL whether this process leads."""
         with self._lock:
             return bool(self.token) and self._answers()
 

@@ -185,7 +185,7 @@ def end_frozen_commits(connection: Session) -> None:
     """End the sessions that have held the lock on ``log`` for 4 s and wait for their client.
 
     Their clients froze, or were cut off, between two messages of one commit. No timeout of PostgreSQL ends such a
-    session: it executes no statement, and is idle only after the last message. Every replica would wait.
+    session: it executes no statement, and is idle only after the last message. Otherwise, every replica would wait.
     """
     try:
         if ended := connection.execute(_END_FROZEN_COMMITS).rowcount:
