@@ -1,4 +1,4 @@
-"""Judges whether Burrow is cut off from Kafka: a Burrow without Kafka goes on to judge the commits in its memory."""
+"""Judges whether Burrow is cut off from Kafka. A cut-off Burrow continues to judge the commits in its memory."""
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -14,10 +14,10 @@ _STEADY_MS, _KNOWN_MS = 1_800_000, 900_000
 
 
 class CommitsRead(msgspec.Struct, frozen=True, array_like=True):
-    """When Burrow read its newest commit of a cluster's groups (``newest_ms``, by Burrow's clock).
+    """The times of one cluster's commits. Burrow read its newest commit at ``newest_ms`` (Burrow's clock).
 
-    All other times are of the log: when resync saw a sign of life last, when it read Burrow last, and since when signs
-    come without a pause of ``after_ms``. Resync reads Burrow every ``every_ms``.
+    The other times are log times. Resync last saw a sign of life at ``alive_ms``, and last read Burrow at ``seen_ms``.
+    Since ``steady_ms``, no pause between signs exceeded ``after_ms``. Resync reads Burrow every ``every_ms``.
     """
 
     newest_ms: int
@@ -29,11 +29,11 @@ class CommitsRead(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether signs of life came without a pause for half an hour, and now stay away."""
+        """Whether signs of life came without a pause for half an hour, and then stopped."""
         return self.seen_ms - self.alive_ms > self.after_ms and self.alive_ms - self.steady_ms >= _STEADY_MS
 
     def then(self, newest_ms: int, now_ms: int, *, is_moving: bool) -> "CommitsRead":
-        """The state after the next resync. A pause in which Burrow was cut off says nothing about the cluster."""
+        """Return the state after the next resync. A pause while Burrow was cut off does not reset ``steady_ms``."""
         if not is_moving and newest_ms in {0, self.newest_ms}:
             return msgspec.structs.replace(self, seen_ms=now_ms)
         is_rare = self.seen_ms - self.alive_ms > self.after_ms and not self.is_cut_off
@@ -41,13 +41,13 @@ class CommitsRead(msgspec.Struct, frozen=True, array_like=True):
 
 
 def newest_read_ms(event: LagEvent) -> int:
-    """When Burrow read its newest commit, if the event is on Burrow's own group. Otherwise 0."""
+    """Return when Burrow read its newest commit; 0 if the event is not on Burrow's own group."""
     is_own = is_burrow_itself(event.consumer, event.max_lag and event.max_lag.topic)
     return max((each.end.timestamp_ms for each in event.partitions if each.end and is_own), default=0)
 
 
 def keep(log: EventLog, newest: Mapping[str, int], moving: Collection[str], interval_s: float, after_s: float) -> None:
-    """Save a cluster's newest commit, or 0 if Burrow does not show it. ``moving``: where log ends move without it."""
+    """Save each cluster's newest commit (0 if unknown). In the clusters ``moving``, only the log ends move."""
     now_ms, kept = log.log_time_ms(), _kept(log)
     for cluster, at_ms in newest.items():
         if cluster in kept or at_ms:
@@ -58,17 +58,17 @@ def keep(log: EventLog, newest: Mapping[str, int], moving: Collection[str], inte
 
 
 def read(log: EventLog) -> dict[str, CommitsRead]:
-    """The clusters that resync has seen lately."""
+    """The clusters that resync has read lately."""
     now_ms, kept = log.log_time_ms(), _kept(log).items()
     return {name: each for name, each in kept if now_ms - each.seen_ms <= max(_KNOWN_MS, 6 * each.every_ms)}
 
 
 def cut_off(log: EventLog) -> frozenset[str]:
-    """The clusters whose Burrow is cut off from Kafka, as far as this is known."""
+    """Return the clusters whose Burrow is known to be cut off from Kafka."""
     return frozenset(name for name, each in read(log).items() if each.is_cut_off)
 
 
 def _kept(log: EventLog) -> dict[str, CommitsRead]:
-    with suppress(LogUnavailableError, msgspec.DecodeError):  # if another version wrote it, resync replaces it
+    with suppress(LogUnavailableError, msgspec.DecodeError):  # resync replaces a value of another version
         return msgspec.msgpack.decode(log.recall(RESYNC, _NOTE) or b"\x80", type=dict[str, CommitsRead])
     return {}

@@ -19,13 +19,13 @@ class Clock(Protocol):
         """Epoch milliseconds, UTC. The value can jump when somebody sets the clock."""
 
     def boot_ms(self) -> int:
-        """Milliseconds since a fixed time in this boot. The value never decreases. On Linux, it includes sleep."""
+        """Milliseconds since a fixed time in this boot, on Linux including sleep. The value never decreases."""
 
 
 class SystemClock:
-    """The machine's clocks.
+    """Reads the machine's clocks.
 
-    If the machine has no ``/proc``, each start of the service gets an id as if it were a boot. The parent process
+    If the machine has no ``/proc``, each start of the service counts as a boot and gets an id. The parent process
     creates the clock, and its workers inherit the id.
     """
 
@@ -45,7 +45,7 @@ class SystemClock:
 
 
 class Anchor(NamedTuple):
-    """One moment on all three clocks. The event log stores it with each commit and reads it at the next start."""
+    """One time on all three clocks. The event log stores an anchor with each commit and reads it at the next start."""
 
     boot_id: str
     boot_ms: int
@@ -56,7 +56,7 @@ class Anchor(NamedTuple):
 class LogTime:
     """The event log's own clock. If somebody sets the system clock, the ages of the events stay correct.
 
-    Within a boot, it advances with the boot clock. Between boots, it advances with the wall clock. It never goes back.
+    The clock follows the boot clock within a boot, and the wall clock between boots. It never goes back.
     """
 
     def __init__(self, clock: Clock, anchor: Anchor | None) -> None:
@@ -70,14 +70,14 @@ class LogTime:
         self._base = log_ms - clock.boot_ms()
 
     def now(self) -> int:
-        """The log time in milliseconds. If the wall clock was always correct, it is close to epoch milliseconds."""
+        """The log time in milliseconds: close to epoch milliseconds if the wall clock was always correct."""
         return self._base + self._clock.boot_ms()
 
     def reach(self, log_ms: int) -> None:
-        """Advance to a log time that another process has already reached. Does nothing if it is in the past."""
+        """Advance to a log time that another process has already reached. A log time in the past changes nothing."""
         self._base = max(self._base, log_ms - self._clock.boot_ms())
 
     def anchor(self) -> Anchor:
-        """The current time on all three clocks, to be stored."""
+        """The current time on all three clocks, for storage."""
         boot_ms = self._clock.boot_ms()
         return Anchor(self._clock.boot_id, boot_ms, self._clock.wall_ms(), self._base + boot_ms)

@@ -1,4 +1,4 @@
-"""Decides which groups are deleted because lists of groups lack them: the rule of `karrot.resync` and `karrot.watch`.
+"""Decides for `karrot.resync` and `karrot.watch` which groups are deleted: groups that lists of groups lack.
 
 ``karrot pipeline evaluate`` reads no lists: ``__consumer_offsets`` has a record of each deletion.
 """
@@ -11,10 +11,10 @@ MISSING_MS = 60_000
 
 @dataclass(slots=True)
 class MissingGroups:
-    """Groups that a cluster's lists lack, each with the time of its last verdict and of the first list without it.
+    """Remembers the groups that a cluster's lists lack, each with the times of its last verdict and first absence.
 
-    A group is deleted if two complete lists that are at least a minute apart lack it, and so do the lists between them,
-    and no source has judged it since. A shorter time is no sign of a deletion: a broker that has just become
+    A group is deleted if every list of at least a minute lacks it. The first and the last list must be complete, and no
+    source may have judged the group since. A shorter time does not show a deletion: a broker that has just become
     coordinator lists no groups yet, and Burrow lists few groups after a restart.
     """
 
@@ -23,10 +23,10 @@ class MissingGroups:
     def see(
         self, listed: Collection[str], known: Mapping[str, int], now_ms: int, *, is_complete: bool = True
     ) -> list[str]:
-        """The deleted groups, once a minute each. An incomplete list shows no group as missing or deleted.
+        """The deleted groups, each once a minute. An incomplete list shows no group as missing or deleted.
 
-        ``known`` has the groups that are not deleted yet, and the time of the last verdict on each. ``now_ms`` is the
-        boot clock's.
+        ``known`` maps each group that is not deleted yet to the time of its last verdict. ``now_ms`` is the boot
+        clock's.
         """
         found: list[str] = []
         before, self._missing = self._missing, {}

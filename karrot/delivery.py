@@ -1,10 +1,10 @@
 """Hands the events of the log to the reporters, in one thread per reporter, and keeps the log within its limits.
 
 Only the leader runs delivery. No reporter waits for another reporter. A reporter's cursor moves when a report returns.
-So after a crash, a reporter gets the events of one report twice, but it never misses an event.
+So after a crash, a reporter may get the events of one report twice, but it never misses an event.
 
-With PostgreSQL, a process can lose the lead: if it was frozen, or does not reach the database. Then it stops its feeds
-without another report, and starts with new reporters when it leads again.
+With PostgreSQL, a process loses the lead if it was frozen or cannot reach the database. A process that lost the lead
+stops its feeds without another report. When it leads again, it builds new reporters.
 """
 
 import threading
@@ -33,7 +33,7 @@ _POLL_S = 0.2
 _LEAD_S = 0.5
 _HOUSEKEEPING_MS = 5_000
 _RETRY = Backoff(most_s=10.0)
-"""How long a worker waits after it could not lead, so that another worker can."""
+"""A worker that could not lead waits this long, so that another worker can lead."""
 
 _JOIN_S = 6.0
 """The seconds that a shutdown waits for reports in progress. The whole service has ten seconds to stop."""
@@ -44,8 +44,8 @@ _log = structlog.get_logger(__name__)
 class Feed:
     """Builds a reporter, makes it report when that is due, and saves its cursor. A thread calls ``step`` repeatedly.
 
-    A report is due every ``every_s`` seconds by the boot clock. If there is nothing to report then, it comes with the
-    next event. A report that took longer skips the times in between.
+    A report is due every ``every_s`` seconds by the boot clock. If there is no new event when a report is due, it comes
+    with the next event. A report that took longer than ``every_s`` skips the missed times.
     """
 
     def __init__(
@@ -55,19 +55,19 @@ class Feed:
         self.reporter: PushReporter | None = None
         self.state: ReporterState | None = None
         self.failures = 0
-        # The reason of the failure that was logged last, until a report succeeds.
+        # The reason of the last logged failure; `None` after a success.
         self.logged: str | None = None
-        # The next report is due at the planned time, or some time after a failure.
+        # The next report is due at the planned time, or at the retry after a failure.
         self.planned_ms = self.due_ms = 0.0
 
     def step(self) -> float:
-        """Report, if that is due and there are new events. Return the seconds to wait before the next step."""
+        """Report if a report is due and there are new events. Return the seconds to wait before the next step."""
         try:
-            if not self.log.leads():  # a process that was frozen must not send first and ask later
+            if not self.log.leads():  # a process that was frozen must check the lead before it sends
                 return _POLL_S
             if self.state is None:
                 self.state = reporter_state(self.log, self.name)
-                self.log.save_reporter(self.state)  # so its backlog is visible before its first event
+                self.log.save_reporter(self.state)  # so that the backlog is visible before the first event
             if self.reporter is None:
                 self.reporter = self.build()
                 self.planned_ms = self.due_ms = self.clock.boot_ms()
@@ -80,7 +80,7 @@ class Feed:
             return self._failed("unexpected", f"{type(error).__name__}: {error}")
 
     def close(self) -> None:
-        """Report a last time what is new, if this process still leads, and close the reporter."""
+        """Report the new events a last time if this process still leads, and close the reporter."""
         if self.reporter is not None:
             self.due_ms = self.clock.boot_ms()
             self.step()
@@ -91,7 +91,7 @@ class Feed:
 
     def _report(self, reporter: PushReporter, state: ReporterState) -> float:
         place = state.cursor
-        if place is None or place.log_id != self.log.log_id:  # it has no place in a log that replaced another one
+        if place is None or place.log_id != self.log.log_id:  # the cursor is of a log that was replaced
             place = Cursor(self.log.log_id, max(0, self.log.size().first_seq - 1))
         events = Unreported(self.log, place)
         if events.peek() is None:
@@ -115,7 +115,7 @@ class Feed:
         return 0.0 if events.taken and not events.is_at_end else self._plan_next(reporter)
 
     def _try(self, reporter: PushReporter, events: Unreported) -> ReportFailed | None:
-        """Make a report. Return why it failed. Of several failures with the same reason, the first is logged."""
+        """Make a report. Return why the report failed. Repeated failures with the same reason are logged once."""
         logged = self.logged
         try:
             reporter.report(events)
@@ -137,7 +137,7 @@ class Feed:
         return None
 
     def _save(self, state: ReporterState, events: Unreported) -> None:
-        """Move the cursor to the last event that was taken, and count what was taken and what was lost."""
+        """Move the cursor to the last event that was taken, and count the taken and the lost events."""
         self.log.count(telemetry.REPORTER_EVENTS, events.taken, reporter=self.name)
         for reason, many in {"retention": events.pruned, "damaged": events.damaged}.items():
             if many:
@@ -170,9 +170,9 @@ class Feed:
 class Delivery:
     """Waits until the lead is free and takes it. Then it feeds the reporters and keeps the log within its limits.
 
-    ``reporters`` has the functions that build the reporters, by name. They are called each time this process takes the
-    lead. ``random`` spreads the retries of failed reporters. ``alongside`` are the other tasks of the leader. Each task
-    runs in its own thread. It gets a stop event as its argument, and returns when this event is set.
+    ``reporters`` maps names to functions that build reporters. Each time this process takes the lead, it calls these
+    functions. ``random`` spreads the retries of failed reporters. ``alongside`` are the other tasks of the leader. Each
+    task runs in its own thread. It gets a stop event as its argument, and returns when this event is set.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class Delivery:
                 self._stop.wait(_RETRY.spread_seconds(failures, self._jitter))
 
     def _lead(self) -> bool:
-        """Run every task of the leader until this process stops or loses the lead. False: a task failed before that."""
+        """Run the leader's tasks until this process stops or loses the lead. Returns false if a task failed before."""
         over = threading.Event()
         threads: list[threading.Thread] = []
         try:
@@ -237,13 +237,13 @@ class Delivery:
         finally:
             over.set()
             for thread in threads:
-                # A thread of this term must not write in the next one, so without a stop there is no limit of time.
+                # A thread of this term must not write in the next term. So only a stop of the service limits this wait.
                 thread.join(_JOIN_S if self._stop.is_set() else None)
             self._log.resign()
         return not failed
 
     def _run_task(self, task: Callable[[threading.Event], None], over: threading.Event) -> None:
-        """Run one task of the leader. If it ends early, the term ends, and the next one begins with new threads."""
+        """Run one task of the leader. If the task ends early, the term ends, and the next term has new threads."""
         try:
             task(over)
         except Exception:  # noqa: BLE001 - the outermost place of a thread

@@ -18,7 +18,7 @@ UINT64_MAX: Final = 2**64 - 1
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 UInt64 = Annotated[int, Meta(ge=0)]
-"""Up to `UINT64_MAX`. `Meta` has no such limit, so `karrot.burrow.payload` checks it."""
+"""An integer up to `UINT64_MAX`. `Meta` cannot have this limit, so `karrot.burrow.payload` checks the limit."""
 
 if TYPE_CHECKING:
     Text = str
@@ -27,7 +27,7 @@ else:
 
 
 class Status(IntEnum):
-    """Burrow's numbers. A group has NOTFOUND, OK, WARN or ERR, a partition OK, WARN, STOP, STALL or REWIND."""
+    """Burrow's status numbers. A group is NOTFOUND, OK, WARN or ERR, a partition OK, WARN, STOP, STALL or REWIND."""
 
     NOTFOUND = 0
     OK = 1
@@ -39,7 +39,7 @@ class Status(IntEnum):
 
 
 BEYOND_END: Final = "BEYOND_END"
-"""The state of a partition whose committed offset is past the log end. Only Kafka shows it: Burrow's lag is then 0."""
+"""The state of a partition whose committed offset is past the log end. Only Kafka shows it; Burrow shows a lag of 0."""
 
 NEVER_COMMITTED: Final = "NEVER_COMMITTED"
 """The state of a partition that a member owns and that has no committed offset. Only Kafka shows it."""
@@ -49,8 +49,8 @@ OPEN_TRANSACTION: Final = "OPEN_TRANSACTION"
 
 LEFT: Final = "LEFT"
 ABANDONED: Final = "ABANDONED"
-"""The states of a partition whose topic the group has left, and of all partitions of an abandoned group, which is OK.
-Only Kafka shows them. A left partition counts in nothing."""
+"""LEFT: the group has left the partition's topic, and no number includes the partition. ABANDONED: the state of all
+partitions of an abandoned group, whose status is OK. Only Kafka shows both."""
 
 NO_PROBLEM: Final = frozenset({Status.OK.name, LEFT, ABANDONED})
 """The states of a partition that is not bad."""
@@ -67,7 +67,7 @@ class Kind(Enum):
 
 
 SOURCE_HEADER: Final = "Karrot-Source"
-"""The request header of a posted event that does not come from Burrow. Its only value is that of `Source.KAFKA`."""
+"""The request header of a posted event that does not come from Burrow. The only value is that of `Source.KAFKA`."""
 
 
 class Source(Enum):
@@ -79,16 +79,16 @@ class Source(Enum):
 
 
 TEST_CLUSTERS: Final = ("karrot-sample", "try")
-"""The clusters of `karrot send-sample` and of the first page's command. Their groups have no metrics and no count."""
+"""The clusters of `karrot send-sample` and of the command on the first page. Metrics and counts omit their groups."""
 
 
 def is_test(cluster: str, source: Source) -> bool:
-    """Whether a verdict is a test of the way to Karrot."""
+    """Whether a verdict only tests the connection to Karrot."""
     return source is Source.WEBHOOK and cluster in TEST_CLUSTERS
 
 
 class BeyondEnd(NamedTuple):
-    """How many partitions have a committed offset past the log end, and the two offsets of the first of them."""
+    """The number of partitions with a committed offset past the log end, and both offsets of the first of them."""
 
     partitions: int
     committed: int
@@ -96,30 +96,24 @@ class BeyondEnd(NamedTuple):
 
 
 class FirstUnread(NamedTuple):
-    """The first record that a group can still read. Without one, it is the last stable offset without a time."""
+    """The first record that a group can still read. Without such a record, the last stable offset without a time."""
 
     offset: Int64
     written_ms: Int64 | None = None
 
 
 class TopicPartition(NamedTuple):
-    """Names one partition of a topic."""
-
     topic: str
     partition: int
 
 
 class ClusterPartition(NamedTuple):
-    """Names one partition of a topic of a cluster."""
-
     cluster: str
     topic: str
     partition: int
 
 
 class GroupKey(NamedTuple):
-    """Names one consumer group."""
-
     cluster: str
     consumer: str
 
@@ -132,7 +126,7 @@ class OpenIncident(NamedTuple):
 
 
 def readable(log_end: int, committed: int, log_start: int | None) -> int:
-    """How many offsets a group can still read: from its position to the log end. Without a log start, none is deleted.
+    """Count the offsets from a group's position to the log end. Without a log start, no offset counts as deleted.
 
     The position is the committed offset, or the log start if Kafka has deleted the messages before it.
     """
@@ -149,8 +143,8 @@ class LogEnd(NamedTuple):
 class AgeKind(IntEnum):
     """How precisely the age of a message is known. The numbers are the values of ``karrot_consumer_lag_seconds_kind``.
 
-    EXACT: the message was written between two log-end samples. EXTRAPOLATED: it was written before the oldest sample,
-    and a rate gives its age. AT_LEAST: the age is that of the oldest sample, and the message is older.
+    EXACT: the message was written between two log-end samples. EXTRAPOLATED: the message was written before the oldest
+    sample, and a rate gives its age. AT_LEAST: the age is that of the oldest sample, and the message is older.
     """
 
     EXACT = 0
@@ -167,9 +161,9 @@ class LagAge(NamedTuple):
 
 
 class _Wire(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A type whose JSON is Burrow's: the fields in Burrow's order, under Burrow's names.
+    """A type that is encoded as Burrow's JSON, with Burrow's field names in Burrow's order.
 
-    JSON omits a field with its default. A field with a ``default_factory`` is always there, as in Burrow's JSON.
+    JSON omits a field whose value is the default, but never a field with a ``default_factory``, as Burrow does.
     """
 
     def _replace(self, **changes: Any) -> Self:
@@ -187,8 +181,8 @@ class OffsetSample(_Commit, frozen=True, kw_only=True):
 
     ``lag`` is the lag when Burrow read the commit. It is ``None`` if Burrow received the commit out of order.
     ``timestamp_ms`` can be any 64-bit number: Burrow misreads some commits of Kafka 4.1 as times near 8e18. Burrow has
-    ``observed_at_ms`` since v1.3.3. ``log_end`` is the log end offset if the source told it, and it is not the sum of
-    ``offset`` and ``lag``.
+    ``observed_at_ms`` since v1.3.3. ``log_end`` is the log end offset, if the source gives it and it differs from
+    ``offset`` plus ``lag``.
     """
 
     observed_at_ms: Int64 | None = field(default_factory=NoneType, name="observedAt")
@@ -200,9 +194,9 @@ class OffsetSample(_Commit, frozen=True, kw_only=True):
 class PartitionLag(_Wire, frozen=True, kw_only=True):
     """One partition of a group: the oldest and newest commit that Burrow stored, and the lag at Burrow's evaluation.
 
-    ``log_end``, ``log_start`` and ``first_unread`` come from Kafka. Burrow does not tell them. In `watch`, samples have
-    the times of polls. ``moved_at_ms`` is the poll that saw the offset move last, or 0. Other sources do not have it.
-    Burrow has ``client_id`` since v1.2.1.
+    ``log_end``, ``log_start`` and ``first_unread`` come from Kafka, not from Burrow. In `watch`, samples have the times
+    of polls. ``moved_at_ms`` is the time of the last poll of `watch` that saw a new offset, or 0. Other sources have no
+    ``moved_at_ms``. Burrow has ``client_id`` since v1.2.1.
     """
 
     topic: str
@@ -221,32 +215,32 @@ class PartitionLag(_Wire, frozen=True, kw_only=True):
 
     @property
     def status(self) -> Status | None:
-        """The status. ``None`` if the text is not a status that Burrow sends."""
+        """The status as an enum; ``None`` if ``status_text`` is not a status of Burrow."""
         return _STATUS_BY_NAME.get(self.status_text)
 
     @property
     def log_end_offset(self) -> int | None:
-        """The log end offset as Kafka gave it, or else from Burrow's lag, so never below the committed one."""
+        """Kafka's log end offset, or else the committed offset plus Burrow's lag, which is never negative."""
         if self.log_end is not None:
             return self.log_end
         return None if self.end is None or self.current_lag is None else self.end.offset + self.current_lag
 
     def committed_at_ms(self, sample: OffsetSample | None) -> int | None:
-        """When one of the two commits was made. ``None`` if it is not known, as for the older sample of `watch`."""
+        """Return the time of one of the two commits; ``None`` if unknown, as for the older sample of `watch`."""
         if sample is None or self.moved_at_ms is None:
             return sample and sample.timestamp_ms
         return self.moved_at_ms or None if sample is self.end else None
 
     @property
     def at_most(self) -> int | None:
-        """An upper bound of the lag of a partition without a committed offset: all that the log holds."""
+        """The maximum lag of a partition without a committed offset: all messages in the log."""
         if self.end is not None or self.log_end is None or self.log_start is None:
             return None
         return max(0, self.log_end - self.log_start)
 
     @property
     def position(self) -> int | None:
-        """The offset of the oldest message that the group can still read, or at which the next message will be."""
+        """The offset of the oldest message that the group can still read, or else of the next message."""
         offsets = (self.end and self.end.offset, self.log_start, self.first_unread and self.first_unread.offset)
         return max(offset for offset in offsets if offset is not None) if self.end else None
 
@@ -285,7 +279,7 @@ class LagEvent(NamedTuple):
 
     @property
     def beyond_end(self) -> BeyondEnd | None:
-        """The partitions whose committed offset is past the log end. ``None`` if there are none."""
+        """Count the partitions whose committed offset is past the log end. ``None`` without such a partition."""
         found = [each for each in self.partitions if each.status_text == BEYOND_END]
         if not found or found[0].end is None or found[0].log_end is None:
             return None
@@ -298,7 +292,7 @@ class LagEvent(NamedTuple):
 
     @property
     def kind(self) -> Kind:
-        """The kind, from the content: URL and method are not reliable. NOTFOUND means that the group was deleted."""
+        """The kind, from the event's content, because URL and method are not reliable. NOTFOUND means a deletion."""
         kinds = _KIND_BY_STATUS if self.incident_id is None else _KIND_WITHIN_INCIDENT
         return kinds.get(self.status_text, Kind.UNKNOWN)
 
@@ -322,5 +316,5 @@ def has_burrow_name(consumer: str) -> bool:
 
 
 def is_burrow_itself(consumer: str, max_lag_topic: str | None) -> bool:
-    """Whether a group is Burrow's own: it reads all committed offsets, so its lag is not the lag of a service."""
+    """Whether a group is Burrow's own group, which reads all committed offsets. Its lag is not the lag of a service."""
     return has_burrow_name(consumer) and max_lag_topic == _BURROW_TOPIC

@@ -4,9 +4,9 @@
 {"v":1,"event_id":"9f…-1","log_id":"9f…","seq":1,"received_at_ms":1795272998676, … ,"body":"…"}
 ```
 
-Every line has every key, in the order of the fields below. An unknown value is ``null``. The service shows the same
-numbers, because the same code computes them. So readers need not compute the numbers again. ``body`` is the received
-text, byte for byte; ``null`` if the archive keeps no bodies, which take almost half of its bytes.
+Every line has every key, in the order of the fields below. An unknown value is ``null``. The same code computes the
+numbers that the service shows, so readers need not compute the numbers again. ``body`` is the received body, byte for
+byte; ``null`` if the archive keeps no bodies. Bodies are almost half of the archive's bytes.
 """
 
 from datetime import timedelta
@@ -23,7 +23,7 @@ from karrot.signals import Signals
 from karrot.text import EPOCH
 
 VERSION: Literal[1] = 1
-"""The version of the format. It changes when a key is removed or changes its meaning. Keys may be added at the end."""
+"""The version of the format changes when a key is removed or changes its meaning. Keys may be added at the end."""
 
 AgeName = Literal["exact", "extrapolated", "at_least"]
 _MILLISECOND = timedelta(milliseconds=1)
@@ -88,7 +88,7 @@ class EventLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MalformedLine(ValueError):  # noqa: N818 (the name describes the line, not an error of Karrot)
-    """A line does not have this format and version. The text of the error names the place."""
+    """A line does not have this format and version. The error says where the line is wrong."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -96,7 +96,7 @@ _decode = msgspec.json.Decoder(EventLine).decode
 
 
 def encode(stored: StoredEvent, *, body: bool = True) -> bytes:
-    """The line of an event with its line feed, the only one in it. Without ``body``, ``body`` is ``null``."""
+    """Encode an event as a line with one line feed, at its end. If ``body`` is false, the key ``body`` is ``null``."""
     line = line_of(stored)
     return _encode(line if body else replace(line, body=None)) + b"\n"
 
@@ -147,7 +147,7 @@ def line_of(stored: StoredEvent) -> EventLine:
 
 
 def event_of(line: EventLine) -> StoredEvent:
-    """The event of a line, from its body. Its log time is its time of receipt. Raises `MalformedLine`."""
+    """Make a line's event from its body. The event's log time is the time of receipt. Raises `MalformedLine`."""
     if line.body is None:
         raise MalformedLine("body: the line has none (KARROT_ARCHIVE_BODY was false)")
     try:

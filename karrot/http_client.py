@@ -1,12 +1,12 @@
 """Sends Karrot's HTTP requests: to Burrow, to Karrot, to Prometheus, and to the webhooks of other programs.
 
-- A proxy comes from ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY``, in upper or lower case. Addresses of this machine
-  and of its own link never go through a proxy.
+- A proxy comes from ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY``, in upper or lower case. Requests to this machine
+  and to link-local addresses never go through a proxy.
 - A redirect is not followed: a POST would lose its body, and a token would go to another program.
 - A server's certificate must be signed by an authority that OpenSSL trusts (``SSL_CERT_FILE`` or the system's).
-- `Limits` limits the time and the size of an answer, and says what is repeated.
+- `Limits` limits the time and the size of an answer, and the retries.
 
-boto3 has the same rules for requests to AWS. The health check asks this machine without urllib3, which takes longer to
+boto3 has the same rules for requests to AWS. The health check does not use urllib3, because urllib3 takes longer to
 load than the check.
 """
 
@@ -143,27 +143,27 @@ class HttpClient:
         self.close()
 
     def get(self, path: str = "", query: Query = ()) -> Answer:
-        """The answer to a GET, with any status. Raises `Unavailable`, or `Unreadable` if it is too large."""
+        """The answer to a GET, with any status. Raises `Unavailable`, or `Unreadable` for a too large answer."""
         return self._send("GET", path, query, self._limits.retries, headers=self._headers)
 
     def post(self, path: str, body: bytes, headers: Mapping[str, str] | None = None, *, retries: int = 0) -> Answer:
-        """The answer to JSON that is posted. Raises what `get` raises.
+        """Post JSON and return the answer. Raises what `get` raises.
 
-        A post without an answer is repeated up to ``retries`` times, and so is one that the server cannot take now. A
-        pause is at least as long as the server's ``Retry-After``. If that is too long, its answer is the last.
+        A post is retried up to ``retries`` times if there is no answer, or if the server cannot take the post now. A
+        pause is at least as long as the server's ``Retry-After``. After a too long ``Retry-After``, there is no retry.
         """
         all_headers = {**self._headers, "Content-Type": "application/json", **(headers or {})}
         return self._send("POST", path, (), retries, body=body, headers=all_headers)
 
     def body(self, path: str, query: Query = (), *, also: int = _OK) -> bytes:
-        """The body of an answer with status 200, or with the other status. Raises `RequestFailed`."""
+        """The body of the answer to a GET, with status 200 or ``also``. Raises `RequestFailed`."""
         answer = self.get(path, query)
         if answer.status not in (_OK, also):
             raise answer.refusal()
         return answer.body
 
     def read(self, kind: type[T], path: str, query: Query = (), *, also: int = _OK) -> T:
-        """Decode a JSON body. Raises `RequestFailed` if it does not fit or is nested too deeply."""
+        """Send a GET and decode the JSON body. Raises `RequestFailed` if the body is wrong or nested too deeply."""
         body = self.body(path, query, also=also)
         try:
             return msgspec.json.decode(body, type=kind)
@@ -232,7 +232,7 @@ class HttpClient:
 
 
 def _reason(error: BaseException) -> str:
-    """The message of the cause. For an error of the operating system, the system's message."""
+    """The message of an error's cause, or the system's message for an error of the operating system."""
     cause = error.__cause__ or error.__context__
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror
@@ -278,9 +278,9 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
 
 
 class _Unusable(PoolManager):
-    """A pool for a proxy whose address cannot be used. The message has no address, which may contain a password."""
+    """A pool for a proxy whose address cannot be used. The error omits the address, which may contain a password."""
 
-    def urlopen(self, _method: str, url: str, **_asked: Any) -> NoReturn:  # type: ignore[override]  # it takes all
+    def urlopen(self, _method: str, url: str, **_asked: Any) -> NoReturn:  # type: ignore[override]  # takes all
         scheme = urlsplit(url).scheme
         reason = f"{scheme.upper()}_PROXY is not the address of an HTTP proxy, such as http://proxy:3128"
         raise ProxyError(reason, ValueError(reason))
@@ -291,9 +291,9 @@ def _variable(environ: Mapping[str, str], name: str) -> str:
 
 
 def _is_direct(host: str, exceptions: str) -> bool:
-    """Whether a host is this machine, an agent on its link such as that of ECS, or in a range such as ``10.0.0.0/8``.
+    """Whether a host needs no proxy: this machine, a link-local agent (as in ECS), or an exception like ``10.0.0.0/8``.
 
-    The standard library knows names alone.
+    The standard library knows only names as exceptions.
     """
     try:
         address = ip_address(host)

@@ -36,7 +36,7 @@ class Intake:
         self._stopwatch = stopwatch
 
     def begin(self, body: bytes, source: Source = Source.WEBHOOK) -> PendingAppend:
-        """Take one posted body, without a wait. Raises `MalformedPayload`, and what `Events.begin` raises."""
+        """Start to store a posted body. Does not wait. Raises `MalformedPayload`, and what `EventLog.begin` raises."""
         started = self._stopwatch()
         with self._keeping(body, source):
             event = parse_webhook(body, observed_at_ms=self._clock.wall_ms(), source=source)
@@ -44,7 +44,7 @@ class Intake:
         return CountedAppend(pending, partial(self._count_posted, event, started), self._keeping(body, source))
 
     def accept(self, event: LagEvent, *, age_ms: int = 0) -> Appended | None:
-        """Take an event observed ``age_ms`` ago. ``None`` if it is refused. A stored group can be deleted."""
+        """Store an event observed ``age_ms`` ago; ``None`` if it breaks a bound. Stored groups can be deleted."""
         body = to_wire(event)
         with suppress(MalformedPayload), self._keeping(body, event.source):
             if event.kind is not Kind.DELETED or self._log.group(GroupKey(event.cluster, event.consumer)) is None:
@@ -53,7 +53,7 @@ class Intake:
         return None
 
     def refuse(self, code: str, detail: str, body: bytes = b"", source: Source = Source.WEBHOOK) -> None:
-        """Count a refusal. Keep the first bytes of its body, if it was read. Never blocks and never raises."""
+        """Count a refused request. Keep the first bytes of its body, if it was read. Never blocks and never raises."""
         self._log.count(telemetry.EVENTS_REJECTED, code=code)
         if not body and code != "empty_body":
             return  # refused by its headers: an empty reject would only displace a reject with a body
@@ -69,7 +69,7 @@ class Intake:
 
     @contextmanager
     def _keeping(self, body: bytes, source: Source) -> Iterator[None]:
-        """Count and keep a body that is refused. The text of the database is only in the service's own log."""
+        """Count and keep a refused body. The database's error text is only in the service's own log."""
         try:
             yield
         except (MalformedPayload, UnstorableError) as error:
@@ -85,7 +85,7 @@ class Intake:
         return appended
 
     def _count(self, appended: Appended) -> Appended:
-        for reporter in self._pull_reporters:  # their next answer includes every event in the log
+        for reporter in self._pull_reporters:  # the reporters' next answer includes every event
             self._log.count(telemetry.REPORTER_EVENTS, reporter=reporter)
         if not appended.tracked:
             self._log.count(telemetry.SERIES_DROPPED)

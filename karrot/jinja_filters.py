@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 def dash_if_unknown(words: Callable[[T], str]) -> Callable[[T | None], str]:
-    """A filter that formats like ``words`` and shows a dash for ``None``. A zero would be a wrong value."""
+    """Make a filter that formats like ``words`` and shows a dash for ``None``. A zero would be a wrong value."""
     return lambda value: NOT_KNOWN if value is None else words(value)
 
 
 def marked(sentence: str) -> Markup:
-    """The sentence as HTML, with the text between backticks shown as code."""
+    """Convert a sentence to HTML, with the text between backticks shown as code."""
     parts = enumerate(sentence.split("`"))
     return Markup().join(Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in parts)
 

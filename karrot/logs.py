@@ -11,7 +11,7 @@ import structlog
 from structlog.types import EventDict, Processor, WrappedLogger
 
 VALUE_LIMIT = 500
-"""The most characters that a log record has of one value. A client may send megabytes."""
+"""A log record has at most this many characters of one value, because a client may send megabytes."""
 
 _HANDLER = "karrot"
 _NOT_VALUES = {"_record", "_from_structlog", "exc_info"}
@@ -39,10 +39,10 @@ class _Handler(logging.StreamHandler[TextIO]):
 def configure(level: str, stream: TextIO, *, console: bool | None = None) -> None:
     """Send the records of structlog and of the standard library to ``stream`` if they have at least this ``level``.
 
-    If ``console`` is true, the lines are readable text. If it is ``None``, they are readable text if the stream is a
-    terminal. A second call replaces the configuration. Write a constant text as the event, and input from outside as
-    values, because only values are cut. A warning or an error has a stable ``code``, and its cause as ``reason``. With
-    a logger of the standard library, give the values as ``extra``.
+    If ``console`` is true, the lines are readable text. If ``console`` is ``None``, only a terminal gets readable text.
+    A second call replaces the configuration. Write a constant text as the event, and input from outside as values,
+    because only values are cut. A warning or an error has a stable ``code``, and its cause as ``reason``. With a logger
+    of the standard library, give the values as ``extra``.
     """
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,

@@ -1,6 +1,6 @@
-"""Makes a value again when one of its files changes: the TLS certificate, or tokens that Kubernetes mounts.
+"""Loads a value again when one of its files changes: the TLS certificate, or tokens that Kubernetes mounts.
 
-Kubernetes replaces the files of a Secret by pointing one link to a new folder. So `stat` follows links.
+Kubernetes replaces the files of a Secret by pointing one symbolic link to a new folder. So `stat` follows links.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from karrot.settings.sources import SourceError
 T = TypeVar("T")
 
 _LOOK_S = 1.0
-"""How often the files are looked at. A look needs some microseconds for each file."""
+"""The seconds between two checks of the files. A check needs some microseconds for each file."""
 
 FileProblem = Literal["certificate_unusable", "secrets_unusable"]
 
@@ -30,18 +30,18 @@ FILE_PROBLEMS: Mapping[FileProblem, str] = {
     "and its own private key without a password into them.",
     "secrets_unusable": "Make the file that the message names readable, and write the secret into it as UTF-8 text.",
 }
-"""The remedy for each code with which files cannot be used. The code itself is stable."""
+"""Maps each code for unusable files to its remedy. The codes are stable."""
 
 _log = structlog.get_logger(__name__)
 
 
 class NewestFromFiles(Generic[T]):
-    """The newest value from some files. Call it at each use. It has no thread, and any thread may call it.
+    """Returns the newest value from some files. Call the object at each use, from any thread. It has no thread.
 
-    ``make`` reads the files. It raises `OSError`, `ValueError` or `SourceError` if the files cannot be used. The old
-    value then stays, and ``make`` is tried again at the next look. Each new error is logged with the code ``failure``
-    and counted once with ``count``, the event log's, unless the files changed while they were read.
-    ``first`` is the value before the first look.
+    ``make`` reads the files. It raises `OSError`, `ValueError` or `SourceError` if the files cannot be used. If
+    ``make`` fails, the old value stays, and the next check retries ``make``. Each new error is logged with the code
+    ``failure`` and counted once with the event log's ``count``, unless the files changed while ``make`` read them.
+    ``first`` is the value before the first check.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class NewestFromFiles(Generic[T]):
         self._lock = threading.Lock()
 
     def __call__(self) -> T:
-        """The value. While another thread makes a new one, the old one."""
+        """Return the newest value, or the old one while another thread makes a new one."""
         if self._now() >= self._next_look and self._lock.acquire(blocking=False):
             try:
                 self._look()
@@ -76,7 +76,7 @@ class NewestFromFiles(Generic[T]):
 
     def _look(self) -> None:
         self._next_look = self._now() + _LOOK_S
-        seen = self._states()  # before `make`, so that a change in between is found at the next look
+        seen = self._states()  # before `make`, so that the next check finds a change in between
         if seen == self._used:
             return
         files = self._failure.removesuffix("_unusable")
@@ -84,7 +84,7 @@ class NewestFromFiles(Generic[T]):
             made = self._make()
         except (OSError, ValueError, SourceError) as error:
             reason = str(error)
-            if self._states() == seen and self._told != (seen, reason):  # or else old and new files were read together
+            if self._states() == seen and self._told != (seen, reason):  # or else `make` read old with new files
                 self._told = (seen, reason)
                 self._count(telemetry.FILE_FAILURES, files=files)
                 _log.error(
@@ -111,7 +111,7 @@ def _state(file: Path) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A TLS certificate chain with its private key. Two of them are equal if their files have the same content.
+    """A TLS certificate chain with its private key. Two certificates are equal if their files have the same content.
 
     ``context`` is for new connections. The parent process makes it, and the workers inherit it.
     """
@@ -131,7 +131,7 @@ class Certificate:
         return cls(chain, key, context, digest)
 
     def newest(self, count: Callable[..., None]) -> Callable[[], ssl.SSLContext]:
-        """A function that returns the context for a new connection, from the files as they are now."""
+        """Make a function that returns the context for a new connection, from the current files."""
         files, read = (self.chain, self.key), partial(Certificate.read, self.chain, self.key)
         certificate = NewestFromFiles(files, read, self, failure="certificate_unusable", count=count)
         return lambda: certificate().context

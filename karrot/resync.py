@@ -30,7 +30,7 @@ _log = structlog.get_logger(__name__)
 
 
 class _LogEnds(NamedTuple):
-    """The partitions of a group with a known log end: sums can be compared only if their number is the same."""
+    """The key of a group's sum of log ends: two sums are comparable only if they have the same number of partitions."""
 
     cluster: str
     consumer: str
@@ -85,21 +85,21 @@ class Resync:
     def _pass(self, stop: threading.Event) -> str | None:
         """Read every group of every cluster. Returns the last error, if any."""
         self._unanswered, self._newest, self._ends_before, self._ends = 0, {}, self._ends, {}
-        ready = self._burrow.ready() or False  # an old Burrow does not report it: infer no deletions from it
+        ready = self._burrow.ready() or False  # an old Burrow does not report this: infer no deletions
         failed: str | None = None
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-resync") as pool:
             for cluster in self._burrow.clusters():
                 try:
                     error = self._read(pool, stop, cluster, ready=ready)
-                except RequestFailed as removed:  # for example, since the list was made
+                except RequestFailed as removed:  # for example, the cluster is gone
                     error = str(removed)
-                # A cluster that was not read, because another one did not answer, shows nothing about its commits.
+                # A cluster that was not read, because another cluster did not answer, shows nothing about its commits.
                 if error is None and not stop.is_set() and self._unanswered < _GIVES_UP_AFTER:
                     self._newest.setdefault(cluster, 0)
                 failed = error or failed
         if self._newest:
             moved = [at for at, total in self._ends.items() if total > self._ends_before.get(at, total)]
-            # If commits move, but Burrow has read no new one, they do not reach it.
+            # If commits move, but Burrow has read no new commit, the commits do not reach Burrow.
             moving = {at.cluster for at in moved} - {at.cluster for at in moved if at.is_of_burrow}
             burrow_cut_off.keep(self._log, self._newest, moving, self._interval_s, self._cut_off_s)
         return failed
@@ -125,7 +125,7 @@ class Resync:
         except (NotFound, Unaddressable) as error:  # removed since the list was made, or no URL can name the group
             self._counted("not_found" if isinstance(error, NotFound) else "unaddressable")
             return None
-        except Exception as error:  # noqa: BLE001 - one group must not end the pass for the others
+        except Exception as error:  # noqa: BLE001 - one group must not end the pass for other groups
             self._counted("unavailable" if isinstance(error, Unavailable) else "failed")
             self._unanswered += isinstance(error, Unavailable)
             return str(error) or repr(error)
@@ -139,7 +139,7 @@ class Resync:
         return None
 
     def _log_deleted(self, cluster: str, listed: set[str]) -> None:
-        """Store a deletion of each group that `MissingGroups` finds. A verdict of any source shows that it exists."""
+        """Store a deletion of each group that `MissingGroups` finds. Any source's verdict shows that a group exists."""
         live = takewhile(lambda each: each.key.cluster == cluster, groups(self._log, after=GroupKey(cluster, "")))
         absent = (each for each in live if each.key.consumer not in listed)
         judged = {one.key.consumer: max(one.log_time_ms, (one.summary.second or one).log_time_ms) for one in absent}

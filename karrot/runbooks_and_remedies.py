@@ -36,7 +36,7 @@ TABLES_PROBLEMS: Mapping[TablesProblem, str] = {
     "Karrot goes on to copy their files for the pages: load the page again in ten seconds.",
     "history_too_large": "Use karrot history for fewer days, for one group, or with a larger --granularity.",
 }
-"""The remedy for each code with which a query of the pipeline's tables can fail. The code itself is stable."""
+"""Maps each failure code of a query of the pipeline's tables to its remedy. The codes are stable."""
 
 
 class Code(NamedTuple):
@@ -137,4 +137,4 @@ CODES: dict[str, Code] = {
 }
 
 OF_EVENTS = tuple(code for code in CODES if code not in ("not_found", "method_not_allowed"))
-"""The codes of ``/burrow``."""
+"""The problem codes of ``/burrow``."""

@@ -2,8 +2,8 @@
 
 An event has three samples of the log end offset of its max-lag partition. They belong to the oldest stored commit, to
 the newest stored commit, and to the evaluation. Burrow asks the broker for log ends once per ``offset-refresh`` (10 s
-by default). So a sample can be that old, every rate is an average, and every time has an error of about one refresh.
-``docs/signals.md`` has the measured errors.
+by default). So a sample can be one refresh old, every rate is an average, and every time has an error of about one
+refresh. ``docs/signals.md`` has the measured errors.
 """
 
 from itertools import pairwise
@@ -15,14 +15,14 @@ _REFRESH_SECONDS = 10.0
 _MAX_SECONDS = 10 * 365 * 86_400.0
 _MAX_RATE = 1e9
 _MAX_TIME_MS = 253_402_300_800_000  # the year 10000: Burrow misreads some commits of Kafka 4.1 as near 8e18
-_NOT_SCALABLE = frozenset({Status.STOP, Status.STALL, Status.REWIND, None})  # None: a state that only Kafka shows
+_NOT_SCALABLE = frozenset({Status.STOP, Status.STALL, Status.REWIND, None})  # `None`: a state that only Kafka shows
 
 
 class Signals(NamedTuple):
     """Numbers that Karrot computes from one event. ``None`` means "not known", never zero.
 
     Rates are messages per second, rounded to a millionth. Times are seconds, rounded to a millisecond like the input.
-    Both belong to the max-lag partition. ``scalable_lag`` belongs to the whole group.
+    Rates and times belong to the max-lag partition. ``scalable_lag`` belongs to the whole group.
     """
 
     scalable_lag: int | None = None
@@ -36,11 +36,11 @@ class Signals(NamedTuple):
 
     @property
     def lag_seconds_known(self) -> float | None:
-        """The lag in seconds if it is not a lower bound, so that it can be compared with others."""
+        """The lag in seconds; ``None`` if it is only a lower bound, which cannot be compared with other lags."""
         return None if self.lag_seconds_kind is AgeKind.AT_LEAST else self.lag_seconds
 
     def with_age(self, age: LagAge | None) -> "Signals":
-        """These signals with the lag in seconds from the log-end history, if it is known: it is better."""
+        """Replace the lag in seconds by the better one from the log-end history, if the history has one."""
         if age is None:
             return self
         return self._replace(
@@ -52,7 +52,7 @@ class Signals(NamedTuple):
 
 
 def signals_of(event: LagEvent) -> Signals:
-    """The signals of one event. The function accepts every event. A signal that it cannot compute is ``None``."""
+    """The signals of any event. A signal that cannot be computed is ``None``."""
     if event.status is Status.NOTFOUND:
         return Signals()
     # more consumers would not help the stuck partitions
@@ -85,9 +85,9 @@ def signals_of(event: LagEvent) -> Signals:
 def scalable_lag_seconds(event: LagEvent, signals: Signals) -> float | None:
     """The lag in seconds of the partitions that more consumers would help. ``None`` if it is not known.
 
-    If the oldest unread message is on a partition that more consumers would not help, the events do not have the age of
-    the others. Then it is estimated from their scalable lag: as the time in which the stuck partition got as many
-    messages as one of the others has unread on average.
+    If the oldest unread message is on a stuck partition, which more consumers would not help, the event lacks the age
+    of the other partitions. Their scalable lag gives an estimate: the time in which the stuck partition got as many
+    messages as another partition has unread on average.
     """
     age = signals.lag_seconds
     if signals.scalable_lag == event.total_lag != 0:
@@ -104,7 +104,7 @@ def scalable_lag_seconds(event: LagEvent, signals: Signals) -> float | None:
 
 
 def log_ends_of(partition: PartitionLag, now_ms: int) -> list[LogEnd]:
-    """The log ends of one verdict, oldest first. None if they contradict each other, as after a new topic."""
+    """Return the log ends of one verdict, oldest first; empty if they contradict each other, as after a new topic."""
     heads = []
     for commit in (partition.start, partition.end):
         if commit is not None and commit.lag is not None and commit.lag >= 0:
@@ -125,7 +125,7 @@ def log_ends_of(partition: PartitionLag, now_ms: int) -> list[LogEnd]:
 def _consume_rate(partition: PartitionLag, now_ms: int) -> float | None:
     """Committed messages divided by the time between the commits. It is 0 for STOP, and unknown if the commits are old.
 
-    The commits are old if the newest is longer ago than the time between the two. Burrow's rule for STOP is the same.
+    The commits are old if the newest commit's age exceeds the time between the two, as in Burrow's rule for STOP.
     """
     if partition.status is Status.STOP:
         return 0.0
@@ -159,7 +159,7 @@ def _lag_seconds(
             written_ms = older.at_ms + share * (newer.at_ms - older.at_ms)
             break
     seconds = (now_ms - written_ms) / 1000
-    # Clocks differ, so up to a refresh below zero it is 0. Further below, it is unknown.
+    # Clocks differ, so a negative lag of at most one refresh is 0. A lower lag is unknown.
     age = _within(max(0.0, seconds) if seconds > -_REFRESH_SECONDS else seconds, _MAX_SECONDS)
     return age, extrapolated and age is not None
 

@@ -20,9 +20,9 @@ class Metric:
     """One metric family.
 
     ``name`` is the name of the samples, with ``_total`` for a counter and ``_info`` for an info. An info is a gauge in
-    the text format, which has no infos. Its labels never change while a process runs. ``known`` lists values of the
-    metric's only label. Karrot exports a 0 for each of them before the first count, so that ``rate()`` sees the first
-    count. ``now`` is the present name of a metric that is deprecated. Both names have the same samples.
+    the text format, which has no infos. An info's labels never change while a process runs. ``known`` lists values of
+    the metric's only label. Karrot exports a 0 for each of them before the first count, so that ``rate()`` sees the
+    first count. ``now`` is the present name of a metric that is deprecated. Both names have the same samples.
     """
 
     name: str

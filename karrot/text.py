@@ -7,7 +7,7 @@ LAST_SECOND = 253_402_300_799
 """The last second of the year 9999. Python has no later dates."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-"""The time zero of epoch seconds and epoch milliseconds."""
+"""The zero of epoch seconds and epoch milliseconds."""
 
 _LONGEST_NAME = 256
 _NAMED = 3
@@ -21,7 +21,7 @@ _YEARS = 100 * 365 * 86_400
 
 
 def count(number: float) -> str:
-    """``12,345``."""
+    """Format a number as ``12,345``."""
     return f"{number:,.0f}" if isinstance(number, float) else f"{number:,}"
 
 
@@ -49,7 +49,7 @@ def rate(per_second: float) -> str:
 
 
 def percent(share: float) -> str:
-    """``66.7 %``."""
+    """Format a share as ``66.7 %``."""
     return f"{share * 100:.1f}".removesuffix(".0") + " %"
 
 
@@ -144,7 +144,7 @@ def to_minute(when: datetime) -> str:
 
 
 def clock(epoch_s: float) -> str:
-    """``16:04:05``, in UTC."""
+    """Format a time of day in UTC as ``16:04:05``."""
     return datetime.fromtimestamp(min(max(0.0, epoch_s), LAST_SECOND), UTC).strftime("%H:%M:%S")
 
 

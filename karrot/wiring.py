@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from karrot.eventlog.postgres.connections import Database
 
 OpenLog = Callable[[Settings], EventLog]
-"""Opens the prepared event log with the limits in the settings. It is called after the fork."""
+"""Opens the prepared event log with the limits in the settings. Call this function after the fork."""
 
 
 @contextlib.contextmanager
@@ -69,7 +69,7 @@ def prepared_log(settings: Settings, clock: Clock) -> Iterator[OpenLog]:
 
 
 def database_of_settings(settings: Settings) -> "Database":
-    """The database that the settings name. Raises `LogUnavailableError` if it has no driver or a wrong URL."""
+    """The database that the settings name. Raises `LogUnavailableError` without a driver or with a wrong URL."""
     try:
         from karrot.eventlog.postgres.connections import Database, DatabaseUrl
         from karrot.eventlog.postgres.passwords import password_of
@@ -123,7 +123,7 @@ def serve(load: Callable[[], Loaded]) -> int:
 
 
 def try_out(settings: Settings) -> None:
-    """Check whether a worker could start with these settings. Raises `SettingsError` if a worker could not."""
+    """Check that a worker could start with these settings. Raises `SettingsError` with all problems."""
     problems: list[str] = []
     try:
         _certificate(settings)
@@ -184,7 +184,7 @@ class Plan:
         }
 
     def reload(self) -> None:
-        """Load the settings again after SIGHUP. Keep the old ones if the new ones are wrong."""
+        """Load the settings again after SIGHUP. Keep the old settings if the new settings are wrong."""
         try:
             loaded = self._load()
             fixed = needs_restart(self._settings, loaded.settings)
@@ -206,13 +206,13 @@ class Plan:
         _tell(loaded)
 
     def build(self) -> "Service":
-        """Build the service of one worker. A failure is logged and ends the worker and the start of the service."""
+        """Build the service of one worker. A failure is logged, and ends the worker and perhaps the start."""
         try:
             return Service(self._settings, self._clock, self._open_log, self._leader, self._certificate)
         except LogUnavailableError as error:
             _log.error("this worker cannot start", code="worker_not_started", reason=str(error))
             sys.exit(_BOOT_FAILED)
-        except (OSError, RuntimeError) as error:  # no lock or no thread, which passes: the other workers go on
+        except (OSError, RuntimeError) as error:  # a temporary lack of locks or threads: the other workers go on
             _log.exception(
                 "this worker cannot start; another one is started", code="worker_starts_again", reason=str(error)
             )
@@ -221,7 +221,7 @@ class Plan:
 
 
 class Service:
-    """Everything that one worker runs. It is built after the fork."""
+    """Holds everything that one worker runs. Build it after the fork."""
 
     def __init__(
         self,
@@ -245,14 +245,13 @@ class Service:
         self._delivery.start()
 
     def close(self) -> None:
-        """Stop delivery, then close the event log and the tables."""
         self._delivery.stop()
         self._log.close()
         self._last_weeks.close()
 
 
 def _duties(settings: Settings) -> Mapping[str, Callable[[Settings, EventLog, Intake, Clock, threading.Event], None]]:
-    """The leader's duties in addition to delivery, by the names of their states in the event log."""
+    """The leader's duties besides delivery. The keys are the names of their states in the event log."""
     duties = {}
     if settings.burrow_url:
         duties[RESYNC] = _resync
@@ -268,19 +267,19 @@ def _resync(settings: Settings, log: EventLog, intake: Intake, clock: Clock, sto
     from karrot.resync import Resync
 
     burrow = Burrow(settings.burrow_url or "")
-    # One quiet read says nothing, however rare reads are.
+    # One read without a new commit proves nothing, even if reads are rare.
     cut_off_s = max(settings.burrow_cut_off_after, 2 * settings.resync_interval)
     times = {"interval_s": settings.resync_interval, "cut_off_s": cut_off_s}
     Resync(burrow, intake, log, clock, **times).run(stop)
 
 
 def _pull_reporters(settings: Settings, log: EventLog, clock: Clock) -> Mapping[str, PullReporter]:
-    """Build the reporters of every worker. Whether a reporter is one is known when it is built, so build all."""
+    """Build the pull reporters, which every worker has. Only a built reporter shows its kind, so build all."""
     pull: dict[str, PullReporter] = {}
     for name in settings.reporters:
         try:
             each = _open_reporter(settings, name, clock, log)
-        except (Exception, SystemExit):  # noqa: BLE001, S112 - other packages; delivery tries again, and says why
+        except (Exception, SystemExit):  # noqa: BLE001, S112 - other packages; delivery retries and logs why
             continue
         if isinstance(each, PullReporter):
             pull[name] = each
@@ -290,7 +289,7 @@ def _pull_reporters(settings: Settings, log: EventLog, clock: Clock) -> Mapping[
 
 
 def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -> Reporter:
-    """Build a reporter that is on. The package that registered it builds it."""
+    """Build a reporter that is turned on. The package that registered the reporter builds it."""
     context = Context(
         name=name,
         settings=settings.reporter_settings(name),
@@ -315,7 +314,7 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
 
 
 def options_of(settings: Settings, reporter: str) -> object:
-    """The part of the settings that a built-in reporter gets. It has no secret."""
+    """The part of the settings that a built-in reporter gets. This part has no secret."""
     match reporter:
         case "prometheus":
             return prometheus.Options(
@@ -381,11 +380,11 @@ def _credentials(settings: Settings) -> Credentials:
 
 
 def _newest_credentials(settings: Settings, count: Callable[..., None]) -> Callable[[], Credentials]:
-    """The credentials, with those in files as the files are now."""
+    """Make a function that returns the credentials, with the current content of the secret files."""
     first = _credentials(settings)
     files = {name: given for name, given in settings.secret_files.items() if name in _CLIENT_SECRETS}
     if not files:
-        return partial(itemgetter(0), (first,))  # every event asks, and this needs no Python code
+        return partial(itemgetter(0), (first,))  # every event calls this function, and it runs no Python code
     kept = replace(settings, secret_files=files)
     return NewestFromFiles(
         [Path(given.text) for given in files.values()],
@@ -397,7 +396,7 @@ def _newest_credentials(settings: Settings, count: Callable[..., None]) -> Calla
 
 
 def _certificate(settings: Settings) -> Certificate | None:
-    """The certificate as its files are now. Raises `SettingsError`."""
+    """Read the certificate from its files. Raises `SettingsError`."""
     if settings.tls_cert is None or settings.tls_key is None:
         return None
     try:

@@ -1,1 +1,1 @@
-"""What all calls of AWS share. It imports no client of AWS before the first call."""
+"""Holds what all calls to AWS share. Importing this package loads no AWS client library."""

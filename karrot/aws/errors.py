@@ -1,7 +1,7 @@
 """Classifies the exceptions of boto3 and botocore for every part of Karrot that calls AWS.
 
-An error code has two spellings. With the header ``x-amzn-query-error``, it is ``Throttling``. Without this header, it
-is ``ThrottlingException``. Classes of botocore are known by their names, so nothing here loads it.
+An error code is ``Throttling`` in an answer with the header ``x-amzn-query-error``, and ``ThrottlingException`` without
+this header. Botocore's classes are known by their names, so nothing here loads botocore.
 """
 
 import re
@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 
 class FaultKind(StrEnum):
-    """Why a call of AWS failed. The values are stable: they are label values.
+    """Names why a call to AWS failed. The values are stable: they are metric label values.
 
-    ``rejected`` and ``too_large`` are about the data of the call. The others are not: the data must still be sent.
+    ``rejected`` and ``too_large`` mean that the call's data is wrong. After every other kind, the data must still be
+    sent.
     """
 
     UNAVAILABLE = "unavailable"
@@ -28,7 +29,7 @@ class FaultKind(StrEnum):
 
 ABOUT_THE_DATA = (FaultKind.REJECTED, FaultKind.TOO_LARGE)
 _LONGEST_TEXT = 300
-_NAMES = {  # of the codes of answers, and of botocore's classes: a class counts with its subclasses
+_NAMES = {  # error codes, and names of botocore's classes, which include their subclasses
     FaultKind.THROTTLED: "Throttling Throttled RequestThrottled RequestLimitExceeded TooManyRequests SlowDown",
     FaultKind.UNAVAILABLE: "InternalServiceFault InternalServiceError InternalFailure ServiceUnavailable RequestTimeout"
     " IDPCommunicationError HTTPClientError ConnectionError TimeoutError ResponseParserError",
@@ -36,7 +37,7 @@ _NAMES = {  # of the codes of answers, and of botocore's classes: a class counts
     " UnrecognizedClient ExpiredToken RequestExpired MissingAuthenticationToken InvalidAccessKeyId InvalidToken"
     " RequestTimeTooSkewed AuthFailure NoCredentialsError PartialCredentialsError CredentialRetrievalError"
     " MetadataRetrievalError ProfileNotFound ConfigParseError ConfigNotFound InvalidConfigError TokenRetrievalError"
-    " SSOError ParamValidationError",  # the last one if, for example, the web identity token file is empty
+    " SSOError ParamValidationError",  # ParamValidationError: for example, an empty web identity token file
     FaultKind.PERMISSION: "AccessDenied UnauthorizedOperation OptInRequired",
     FaultKind.REGION: "UnknownOperation InvalidAction RegionDisabled BaseEndpointResolverError EndpointProviderError"
     " InvalidRegionError UnknownRegionError",
@@ -46,7 +47,7 @@ _KINDS = {name: kind for kind, names in _NAMES.items() for name in names.split()
 _STATUSES = {**dict.fromkeys((401, 403), FaultKind.PERMISSION), 413: FaultKind.TOO_LARGE, 429: FaultKind.THROTTLED}
 _REJECTED = ("InvalidParameter", "MissingParameter", "MissingRequired", "InvalidFormat", "Validation", "Serialization")
 _NAMED = re.compile(r"metricData\.(?:member\.)?(\d+)", re.IGNORECASE)
-"""A datum as CloudWatch names it, counted from 1: ``MetricData.member.15.Value`` or ``metricData.15.member.value``."""
+"""Matches a datum's name, counted from 1: ``MetricData.member.15.Value`` or ``metricData.15.member.value``."""
 _NAMED_BY_BOTO = re.compile(r"MetricData\[(\d+)\]")
 
 _SAYS = {
@@ -55,24 +56,24 @@ _SAYS = {
     FaultKind.CREDENTIALS: "AWS credentials are missing or cannot be fetched",
 }
 _WRONG_CREDENTIALS = ("Unsupported host", "Auth token value", "Credentials were refreshed")
-"""How messages of builtin errors start that botocore raises for wrong credentials."""
+"""For wrong credentials, botocore raises builtin errors whose messages start with these strings."""
 
 _FOR_CREDENTIALS = {"AssumeRole", "AssumeRoleWithWebIdentity", "GetRoleCredentials", "CreateToken"}
-"""The calls that botocore makes in order to get credentials for the call that the program asked for."""
+"""The calls that botocore makes to get credentials, before it makes the program's own call."""
 
 _IN_XML = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>")
-"""An error in XML, with which some front ends answer a JSON request. Then boto3 uses the whole body as the message."""
+"""Matches an XML error, with which some front ends answer a JSON request. boto3 makes the whole body the message."""
 _SECRETS = (
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}"), "***"),  # the id of an access key
-    (re.compile(r"(?<![-A-Za-z0-9+/=])[A-Za-z0-9+/=]{40,}"), "***"),  # a secret key or a session token; no ARN
+    (re.compile(r"(?<![-A-Za-z0-9+/=])[A-Za-z0-9+/=]{40,}"), "***"),  # a secret key or a session token, but no ARN
     (re.compile(r"//\S*@"), "//***@"),  # a password in an address
 )
 
 
 class Fault(NamedTuple):
-    """A failed call. ``members`` are the positions (from 0) of the data that a rejection of CloudWatch names.
+    """A failed call to AWS. ``members`` are the positions (from 0) of the data that CloudWatch's rejection names.
 
-    ``status`` is the HTTP status of the answer. It is 0 if the call that the program asked for was not answered.
+    ``status`` is the HTTP status of the answer to the program's own call, or 0 without such an answer.
     """
 
     kind: FaultKind
@@ -82,7 +83,7 @@ class Fault(NamedTuple):
 
 
 def fault_of(error: Exception) -> Fault:
-    """The fault that an exception shows. The exception came from opening a client, from credentials or from a call."""
+    """Convert an exception to a fault. It came from opening a client, from credentials or from a call."""
     names, whole = [each.__name__ for each in type(error).__mro__], str(error)
     if "ClientError" in names:
         return _of_answer(error)
@@ -105,7 +106,7 @@ def fault_of(error: Exception) -> Fault:
 
 
 def without_secrets(text: str) -> str:
-    """The first line of a message, shortened. Texts that may be a key, a token or a password are masked."""
+    """Shorten a message to its first line, and mask each string that may be a key, a token or a password."""
     line = text.strip().partition("\n")[0]
     for pattern, mask in _SECRETS:
         line = pattern.sub(mask, line)
@@ -113,7 +114,7 @@ def without_secrets(text: str) -> str:
 
 
 def _of_answer(error: Any) -> Fault:
-    """The fault of a ``ClientError``. Its text has the operation, the answer's status, code and message."""
+    """Convert a ``ClientError``. The fault's text has the operation, and the answer's status, code and message."""
     answer, operation = error.response.get("Error", {}), error.operation_name
     code, message = answer.get("Code", ""), answer.get("Message", "")
     if found := _IN_XML.search(message):

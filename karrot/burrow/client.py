@@ -1,4 +1,4 @@
-"""Calls Burrow's REST API v3, with one method for each call that Karrot makes."""
+"""Calls Burrow's REST API v3, with one method for each call. Before v1.3.5, Burrow called an allowlist whitelist."""
 
 import re
 from collections.abc import Callable
@@ -25,11 +25,11 @@ T = TypeVar("T")
 
 
 class NotFound(RequestFailed):
-    """Burrow answers, but does not know the cluster, the topic, the group or the module, or no longer knows it."""
+    """Burrow does not know the cluster, topic, group or module, or has forgotten it."""
 
 
 class UnknownCall(RequestFailed):
-    """Burrow does not know this path: it is too old, or the URL is not its root. This says nothing about a group."""
+    """Burrow does not know this path: Burrow is too old, or the URL is not Burrow's root. The group may still exist."""
 
 
 class Unaddressable(RequestFailed):
@@ -37,14 +37,14 @@ class Unaddressable(RequestFailed):
 
 
 class Reply(Struct):
-    """The fields of every reply. A refusal has no other fields."""
+    """The fields of every reply. An error reply has no other fields."""
 
     error: bool = False
     message: str = ""
 
 
 class ZooKeeperConfig(Struct, frozen=True, rename="kebab"):
-    """``[zookeeper]``."""
+    """The section ``[zookeeper]``."""
 
     servers: tuple[str, ...] | None = None
 
@@ -56,7 +56,7 @@ class MainConfig(Struct, frozen=True):
 
 
 class ClientProfile(Struct, frozen=True, rename="kebab"):
-    """One ``[client-profile.X]``. The name is ``""`` if the module uses no profile."""
+    """One section ``[client-profile.X]``. The name is ``""`` if the module uses no profile."""
 
     name: str = ""
     client_id: str = ""
@@ -64,7 +64,7 @@ class ClientProfile(Struct, frozen=True, rename="kebab"):
 
 
 class ClusterModule(Struct, frozen=True, rename="kebab"):
-    """One ``[cluster.X]``. Times are in seconds."""
+    """One section ``[cluster.X]``. Times are in seconds."""
 
     class_name: str
     servers: tuple[str, ...] | None = None
@@ -74,7 +74,7 @@ class ClusterModule(Struct, frozen=True, rename="kebab"):
 
 
 class StorageModule(Struct, frozen=True, rename="kebab"):
-    """One ``[storage.X]``. Times are in seconds. Before v1.3.5, the allowlist was called whitelist."""
+    """One section ``[storage.X]``. Times are in seconds."""
 
     class_name: str
     intervals: int = 0
@@ -85,7 +85,7 @@ class StorageModule(Struct, frozen=True, rename="kebab"):
 
 
 class ConsumerModule(Struct, frozen=True, rename="kebab"):
-    """One ``[consumer.X]``. Before v1.3.5, the allowlist was called whitelist."""
+    """One section ``[consumer.X]``."""
 
     class_name: str
     cluster: str = ""
@@ -97,17 +97,17 @@ class ConsumerModule(Struct, frozen=True, rename="kebab"):
 
 
 class EvaluatorModule(Struct, frozen=True, rename="kebab"):
-    """One ``[evaluator.X]``. Times are in seconds."""
+    """One section ``[evaluator.X]``. Times are in seconds."""
 
     class_name: str
     expire_cache: int = 0
 
 
 class NotifierModule(Struct, frozen=True, rename="kebab"):
-    """One ``[notifier.X]`` of any class. Times are in seconds.
+    """One section ``[notifier.X]`` of any class. Times are in seconds.
 
-    Burrow reports ``url_*``, ``method_*`` and ``timeout`` for the class ``http``. Of the classes ``slack`` and
-    ``email``, this type has only the field ``timeout``. Before v1.3.5, the allowlist was called whitelist.
+    Burrow reports ``url_*``, ``method_*`` and ``timeout`` for the class ``http``. This type omits the fields of the
+    classes ``slack`` and ``email``, except ``timeout``.
     """
 
     class_name: str
@@ -128,7 +128,7 @@ class NotifierModule(Struct, frozen=True, rename="kebab"):
 
 
 class ModuleReply(Struct, Generic[T]):
-    """``/v3/config/<coordinator>/X``."""
+    """The reply to ``/v3/config/<coordinator>/X``."""
 
     module: T
 
@@ -140,7 +140,7 @@ _REPLY = msgspec.json.Decoder(Reply)
 
 
 class Burrow(HttpClient):
-    """A client for one Burrow, with the URL of its HTTP server, such as ``http://burrow:8000``.
+    """A client for one Burrow. Its URL is that of Burrow's HTTP server, such as ``http://burrow:8000``.
 
     Every method sends one request (see `Limits` for timeouts and retries). A failure raises `RequestFailed` or a
     subclass: `Unavailable` (no answer, or 5xx), `NotFound`, `UnknownCall` (an older Burrow), `Unaddressable` or
@@ -150,7 +150,7 @@ class Burrow(HttpClient):
     # --- clusters and topics ---
 
     def clusters(self) -> tuple[str, ...]:
-        """The names of the clusters, in lower case as Burrow writes them."""
+        """The names of the clusters, which Burrow writes in lower case."""
         return self._names("clusters", "kafka")
 
     def topics(self, cluster: str) -> tuple[str, ...]:
@@ -164,15 +164,15 @@ class Burrow(HttpClient):
         return self._names("consumers", "kafka", cluster, "consumer")
 
     def status(self, cluster: str, group: str) -> LagEvent:
-        """The verdict on a group. It lists only the partitions worse than OK. See also `lag`."""
+        """The verdict on a group, which lists only partitions worse than OK. See also `lag`."""
         return self._verdict(cluster, group, "status")
 
     def lag(self, cluster: str, group: str) -> LagEvent:
-        """The verdict on a group with all its partitions, in the order of topics and partition numbers.
+        """The verdict on a group, which lists all partitions, sorted by topic and partition number.
 
-        The event's time of observation is the start of the request. A verdict from Burrow's cache is up to
-        ``expire-cache`` (10 s) older. A request for an expired group makes Burrow forget the group. Raises `NotFound`
-        for an unknown group.
+        The event's time of observation is the start of the request. A verdict from Burrow's cache can be up to
+        ``expire-cache`` (10 s) older than this time. A request for an expired group makes Burrow forget the group.
+        Raises `NotFound` for an unknown group.
         """
         event = self._verdict(cluster, group, "lag")
         return event._replace(partitions=tuple(sorted(event.partitions, key=lambda one: (one.topic, one.partition))))
@@ -180,7 +180,7 @@ class Burrow(HttpClient):
     # --- configuration ---
 
     def config_main(self) -> MainConfig:
-        """The sections that are not modules."""
+        """The sections of the configuration that are not modules."""
         return self._read(MainConfig, "config")
 
     def modules(self, coordinator: str) -> tuple[str, ...]:
@@ -188,14 +188,14 @@ class Burrow(HttpClient):
         return self._names("modules", "config", coordinator)
 
     def module(self, kind: type[T], coordinator: str, name: str) -> T:
-        """One module. Burrow does not report all settings of a notifier (see `NotifierModule`)."""
-        reply: type[ModuleReply[T]] = ModuleReply[kind]  # type: ignore[valid-type]  # a value here
+        """One module's settings. Burrow does not report all settings of a notifier (see `NotifierModule`)."""
+        reply: type[ModuleReply[T]] = ModuleReply[kind]  # type: ignore[valid-type]  # `kind` is a value
         return self._read(reply, "config", coordinator, name).module
 
     # --- health ---
 
     def ready(self) -> bool | None:
-        """Whether Burrow has started all its parts. ``None`` before v1.3.5. Its lists may still be empty."""
+        """Whether Burrow has started all its parts; ``None`` before v1.3.5. Burrow's lists may still be empty."""
         answer = self._ask("burrow", "admin", "ready")
         if answer.body in (b"GOOD", b"READY", b"STARTING"):
             return answer.body == b"READY"
@@ -241,14 +241,14 @@ class Burrow(HttpClient):
 
 
 def _escaped(name: str) -> str:
-    """A name as one part of a path. Bytes that are not UTF-8, for example from a command line, are sent unchanged."""
+    """Escape a name as one part of a path. Bytes that are not UTF-8, as from a command line, are sent unchanged."""
     if name in (".", ".."):
         return name.replace(".", "%2E")
     return quote(name, safe="", errors="surrogateescape")
 
 
 def _as_go_writes(*names: str) -> list[str]:
-    """Names as Burrow writes them in JSON. Each byte that is not UTF-8 is replaced by U+FFFD."""
+    """Return names as Burrow writes them in JSON: U+FFFD replaces each byte that is not UTF-8."""
     return [re.sub("[\ud800-\udfff]", "\ufffd", name) for name in names]
 
 
@@ -262,7 +262,7 @@ def _understood(answer: Answer, read: Callable[[bytes], T]) -> T:
 
 
 def _error_message(answer: Answer) -> str | None:
-    """Burrow's error message. ``None`` if the answer is something else."""
+    """Burrow's error message; ``None`` for any other answer."""
     try:
         reply = decode(answer.body, _REPLY)
     except MalformedPayload:

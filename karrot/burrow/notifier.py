@@ -1,4 +1,4 @@
-"""Decides by the rules of Burrow's notifiers whether a verdict causes a notification, and which one.
+"""Decides whether a verdict causes a notification, and which one, by the rules of Burrow's notifiers.
 
 Source: v1.9.5, ``core/internal/notifier/coordinator.go``.
 """
@@ -27,12 +27,12 @@ class NotifierSettings:
 
     @property
     def pause_ms(self) -> float:
-        """The time between two open notifications must be longer than this number of milliseconds."""
+        """Two notifications of an open incident must be more than this number of milliseconds apart."""
         return 1000 * (self.interval if self.send_interval is None else self.send_interval)
 
 
 class NameFilter(NamedTuple):
-    """Chooses names. A regular expression need not match the whole name, as in Burrow.
+    """Chooses names by regular expressions. As in Burrow, an expression need not match the whole name.
 
     A name is chosen if it matches all of ``allow`` and none of ``deny``.
     """
@@ -42,23 +42,19 @@ class NameFilter(NamedTuple):
 
     @classmethod
     def of(cls, allow: re.Pattern[str] | None, deny: re.Pattern[str] | None) -> Self:
-        """A filter of at most one pattern each."""
         return cls(*(() if each is None else (each.pattern,) for each in (allow, deny)))
 
     def has(self, name: str) -> bool:
-        """Whether a name is chosen."""
         return all(re.search(each, name) for each in self.allow) and not any(
             re.search(each, name) for each in self.deny
         )
 
     def joined(self, other: Self) -> "NameFilter":
-        """The names that both filters choose."""
+        """Return a filter for the names that both filters choose."""
         return NameFilter(self.allow + other.allow, self.deny + other.deny)
 
 
 class SentNotification(NamedTuple):
-    """A notification to be sent."""
-
     incident: OpenIncident | None
     is_close: bool
 

@@ -1,9 +1,9 @@
-"""Converts the JSON that Burrow v1.0.0 to v1.9.5 sends to a `LagEvent` and back. No other module knows both forms.
+"""Converts between Burrow's JSON (v1.0.0 to v1.9.5) and `LagEvent`. No other module knows both forms.
 
 Sources: ``core/protocol/evaluator.go``, ``core/protocol/storage.go``, ``core/internal/notifier/helpers.go`` and
-``core/internal/httpserver/structs.go``. `PartitionLag` and `OffsetSample` are JSON themselves, and the structs here are
-the objects around them. The fields are in Burrow's order. Unknown keys are ignored. Fields with a default may be
-missing, because older releases do not send them. ``None`` means ``null`` or missing.
+``core/internal/httpserver/structs.go``. `PartitionLag` and `OffsetSample` decode their own JSON, and the structs here
+the objects around it. Fields have Burrow's order. Unknown keys are ignored. Fields with a default may be missing,
+because older releases do not send them. ``None`` means ``null`` or missing.
 """
 
 import re
@@ -26,8 +26,8 @@ Code = Literal[
 class MalformedPayload(ValueError):  # noqa: N818 (the name describes the body, not an error of Karrot)
     """The body does not have the form that Burrow sends.
 
-    ``code`` is stable. The answer, the metric label and the log use the same word. ``path`` is the JSON path of the
-    wrong field, if one field is wrong. The text is a message for people and has a limited length.
+    ``code`` is stable: the answer, the metric label and the log use the same code. ``path`` is the JSON path of the
+    wrong field, if one field is wrong. The error's text is a message for people and has a limited length.
     """
 
     def __init__(self, code: Code, sentence: str, path: str | None = None) -> None:
@@ -37,7 +37,7 @@ class MalformedPayload(ValueError):  # noqa: N818 (the name describes the body, 
 
 
 def wrong(path: str, what: str) -> MalformedPayload:
-    """The error for one wrong field, named by its JSON path."""
+    """Make the error for one wrong field, whose JSON path is ``path``."""
     return MalformedPayload("invalid_field", f"The field {path} is wrong: {what}.", path)
 
 
@@ -69,13 +69,11 @@ class NotificationJson(Struct, frozen=True, kw_only=True, rename="pascal"):
 
 
 class WebhookJson(Struct, frozen=True):
-    """A whole webhook body."""
-
     event: NotificationJson = field(name="Event")
 
 
 class RestReply(Struct, frozen=True):
-    """A whole body of REST v3 ``/status`` and ``/lag``."""
+    """The whole body of a reply to REST v3 ``/status`` or ``/lag``."""
 
     error: bool = False
     message: str = ""
@@ -83,7 +81,7 @@ class RestReply(Struct, frozen=True):
 
 
 class Bound(NamedTuple):
-    """The most bytes of a text, or ``entries`` of a list, at ``path`` of a body. ``found`` finds them in an event."""
+    """Limits a body's strings (in bytes) or lists (in entries) at ``path``. ``found`` returns them from an event."""
 
     path: str
     most: int
@@ -94,7 +92,7 @@ class Bound(NamedTuple):
 def _of_partition(name: str, most: int, attribute: str = "") -> Bound:
     of = attrgetter(attribute or name)
 
-    def found(event: LagEvent) -> set[str]:  # the partitions of a large event have few different texts
+    def found(event: LagEvent) -> set[str]:  # the partitions of a large event have few different strings
         return {*map(of, event.partitions), *map(of, filter(None, (event.max_lag,)))}
 
     return Bound(f"$.Event.Result.partitions[...].{name}", most, found)
@@ -115,7 +113,7 @@ BOUNDS: Final = (
     _of_partition("owner", 1024),
     _of_partition("client_id", 1024),
 )
-"""Every bound. ``Result.maxlag`` has the bounds of a partition. docs/reference/bounds.md says why."""
+"""Every bound. ``Result.maxlag`` has the bounds of a partition. docs/reference/bounds.md has the reasons."""
 
 
 def require_within(event: LagEvent) -> None:
@@ -140,7 +138,7 @@ _KINDS = (
 
 
 def explained(body: bytes, refused: MalformedPayload) -> MalformedPayload:
-    """The same refusal if Karrot's template can have written the body. Otherwise one that says what the body is."""
+    """Return ``refused`` if Karrot's template can have written the body, or an error that says what the body is."""
     if not body.strip():
         return MalformedPayload("empty_body", "The body is empty.")
     if refused.code != "invalid_field" and (refused.code != "invalid_json" or _BEGINS_AS_OURS.match(body)):
@@ -164,9 +162,9 @@ def _object(raw: bytes | Raw) -> Mapping[str, Raw]:
 
 
 MAX_DEPTH = 32
-"""Burrow's deepest body has 6 levels."""
+"""The most levels of brackets in a body. Burrow's deepest body has 6."""
 _SMALL = 4096
-"""Counting the brackets of a body with fewer bytes is faster than removing them."""
+"""In a body with fewer bytes than this, counting the brackets is faster than removing them."""
 
 Body = TypeVar("Body")
 
@@ -178,8 +176,8 @@ _ANY_JSON = msgspec.json.Decoder(Raw)
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _ALL_BUT_MARKS = bytes(set(range(256)) - set(b'[]{}"'))
 _LONE_SURROGATE = re.compile(
-    rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])"  # a high surrogate without its low one
-    rb"|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]"  # a low surrogate without its high one
+    rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])"  # a high surrogate without a low one
+    rb"|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]"  # a low surrogate without a high one
 )
 _WHOLE_SHARE = re.compile(rb'("complete":[01])\.0(?=[,}])')
 _MISSING = re.compile(r"missing required field `(\w+)`")
@@ -188,11 +186,11 @@ _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\
 _NO_START = Raw(b'"0001-01-01T00:00:00Z"')
 _ABOVE = f"Expected `int` <= {UINT64_MAX}"
 _QUOTED = 100
-"""The most characters that an error message quotes from a received text."""
+"""An error message quotes at most this many characters of a received string."""
 
 
 def parse_webhook(body: bytes, *, observed_at_ms: int, source: Source = Source.WEBHOOK) -> LagEvent:
-    """Parse a posted body, within the bounds. Raises `MalformedPayload`, and no other exception."""
+    """Parse a posted body and check its `BOUNDS`. Raises `MalformedPayload`, and no other exception."""
     try:
         event = parse_stored(body, observed_at_ms=observed_at_ms, source=source)
     except MalformedPayload as error:
@@ -214,7 +212,7 @@ def parse_stored(body: bytes, *, observed_at_ms: int, source: Source) -> LagEven
 
 
 def parse_rest(body: bytes, *, observed_at_ms: int) -> LagEvent:
-    """Parse a reply to ``/status`` or ``/lag``; a 404 becomes NOTFOUND. Raises `MalformedPayload`."""
+    """Parse a reply to ``/status`` or ``/lag``. A 404 becomes the status NOTFOUND. Raises `MalformedPayload`."""
     reply = decode(body, _REST_REPLY)
     if reply.error:
         raise wrong("$.error", f"Burrow reports an error: {reply.message[:_QUOTED]!r}")
@@ -228,7 +226,7 @@ def parse_rest(body: bytes, *, observed_at_ms: int) -> LagEvent:
 
 
 def _check(said: Verdict, path: str) -> None:
-    """Refuse lags above `UINT64_MAX`, and replace names that are null. msgspec can do neither."""
+    """Refuse lags above `UINT64_MAX`, and replace null names by ``""``. msgspec can do neither."""
     if (said.totallag or 0) > UINT64_MAX:
         raise wrong(f"{path}.totallag", _ABOVE)
     listed = said.partitions or ()
@@ -263,7 +261,7 @@ def _event(said: Verdict, cluster: str, consumer: str, observed_at_ms: int, sour
 
 
 def to_wire(event: LagEvent) -> bytes:
-    """The body that Burrow v1.9.5 would post. `parse_stored` is the inverse. A start in the year 1 means no start."""
+    """Encode an event as Burrow v1.9.5 posts it (inverse: `parse_stored`). ``Start`` in the year 1 means no start."""
     return _as_go_writes(
         WebhookJson(
             NotificationJson(
@@ -279,7 +277,7 @@ def to_wire(event: LagEvent) -> bytes:
 
 
 def result_to_wire(event: LagEvent) -> bytes:
-    """The JSON of the verdict alone: ``Result`` of a webhook, ``status`` of REST ``/status`` and ``/lag``."""
+    """Encode only the verdict: ``Result`` of a webhook, ``status`` of REST ``/status`` and ``/lag``."""
     return _as_go_writes(_verdict(event))
 
 
@@ -297,18 +295,18 @@ def _verdict(event: LagEvent) -> Verdict:
 
 
 def _as_go_writes(value: Struct) -> bytes:
-    # Go writes 1 instead of 1.0. Only a key has these quotes: JSON escapes the quotes within a text.
+    # Go writes 1 instead of 1.0. The pattern matches only a key, because JSON escapes quotes within a string.
     return _WHOLE_SHARE.sub(rb"\1", msgspec.json.encode(value))
 
 
 def _start(start: datetime) -> Raw:
-    """A time as Go's ``time.RFC3339Nano`` writes it: without trailing zeros in the fraction."""
+    """Format a time as Go's ``time.RFC3339Nano`` does: without trailing zeros in the fraction."""
     text = start.astimezone(UTC).replace(tzinfo=None).isoformat()
     return Raw(f'"{text.rstrip("0") if start.microsecond else text}Z"')
 
 
 def _incident_start(raw: Raw) -> datetime | None:
-    """Burrow's RFC 3339 time in UTC, cut to microseconds. ``None`` for Go's zero time and for an invalid time."""
+    """Parse Burrow's RFC 3339 time to UTC, cut to microseconds. ``None`` for Go's zero time and an invalid time."""
     try:
         text = _STRING.decode(raw)
         start = datetime.fromisoformat(text).astimezone(UTC) if _RFC3339.fullmatch(text) else None
@@ -318,10 +316,10 @@ def _incident_start(raw: Raw) -> datetime | None:
 
 
 def decode(body: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
-    """Decode a body. Raises `MalformedPayload` with the first error in it. Invalid JSON comes before a wrong field."""
+    """Decode a body. Raises `MalformedPayload` with the body's first error: invalid JSON precedes a wrong field."""
     if not body.isascii():
         try:
-            body.decode()  # msgspec checks only the texts that it keeps
+            body.decode()  # msgspec checks only the strings that it keeps
         except UnicodeDecodeError as error:
             raise MalformedPayload("not_utf8", f"The body is not UTF-8 (byte {error.start}).") from error
     if _is_too_deep(body):
@@ -352,7 +350,7 @@ def _refusal(body: bytes, error: msgspec.DecodeError) -> MalformedPayload:
 
 
 def _is_too_deep(body: bytes) -> bool:
-    """Whether brackets remain after removing `MAX_DEPTH` levels. Each round removes the innermost pairs: one level."""
+    """Whether brackets remain after removing `MAX_DEPTH` levels. Each round removes one level: the innermost pairs."""
     if len(body) < _SMALL and body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         return False
     if b"\\" in body:

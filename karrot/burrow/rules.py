@@ -28,9 +28,9 @@ Slots = Sequence[OffsetSample | None]
 class TrackedPartition(NamedTuple):
     """One partition of a group as the storage gives it to the evaluator.
 
-    ``slots`` are the slots of the partition's window, oldest first. There are none if the group has committed only on
-    other partitions of the topic. ``broker_offsets`` are the newest log end offsets, oldest first. There are none after
-    the topic was deleted.
+    ``slots`` are the slots of the partition's window, oldest first. ``slots`` is empty if the group has committed only
+    on other partitions of the topic. ``broker_offsets`` are the newest log end offsets, oldest first; empty after the
+    topic was deleted.
     """
 
     topic: str
@@ -45,7 +45,7 @@ class Window:
     """The last ``intervals`` commits of one partition, in the order of ``__consumer_offsets``.
 
     A commit less than ``min_distance`` seconds after the previous commit is merged with the previous commit. So the
-    window still covers a useful time if a group commits often.
+    window covers a useful time even if a group commits often.
     """
 
     def __init__(self, intervals: int = DEFAULT_INTERVALS, min_distance: float = 0) -> None:
@@ -58,7 +58,7 @@ class Window:
     def restored(
         cls, orders: Sequence[int], samples: Sequence[OffsetSample], *, intervals: int, min_distance: float
     ) -> Self:
-        """A window with these stored commits, oldest first."""
+        """Make a window from stored commits, oldest first."""
         window = cls(intervals, min_distance)
         window._orders[:] = orders
         window._samples[:] = samples
@@ -83,12 +83,12 @@ class Window:
         observed_at_ms: int | None = None,
         log_end: int | None = None,
     ) -> bool:
-        """Store a commit at the place that ``order`` gives, or drop the commit. Return whether it is the newest commit.
+        """Store a commit at its position by ``order``, or drop the commit. Return whether the commit is the newest.
 
-        A commit is dropped if its order is already stored, or if it is older than all commits of a full window. Only
-        the newest commit gets a lag, measured against ``broker_offset``. For a commit out of order, the log end at the
-        time of the commit is not known. ``log_end`` is only kept, for callers whose ``broker_offset`` is not the log
-        end.
+        ``order`` is the commit's position in ``__consumer_offsets``. A commit is dropped if this position is already
+        stored, or is before all commits of a full window. Only the newest commit gets a lag, measured against
+        ``broker_offset``. For a commit out of order, the log end at its time is not known. ``log_end`` is only stored,
+        for callers whose ``broker_offset`` is not the log end.
         """
         position = bisect_left(self._orders, order)
         is_newest, is_full = position == len(self._orders), len(self._samples) == self._intervals
@@ -121,7 +121,7 @@ def is_lag_always_not_zero(commits: Commits, allowed_lag: int = 0) -> bool:
 
 
 def rewind_index(commits: Commits) -> int | None:
-    """The index of the first commit with a smaller offset than the commit before. ``None`` if there is none."""
+    """Return the index of the first commit with a smaller offset than the commit before, or ``None``."""
     before = commits[0].offset if commits else 0
     for index, commit in enumerate(commits):
         if commit.offset < before:
@@ -131,7 +131,7 @@ def rewind_index(commits: Commits) -> int | None:
 
 
 def has_recovered(commits: Commits, rewind: int) -> bool:
-    """Whether a later offset reached the offset before the rewind at index ``rewind``. Ignores later rewinds."""
+    """Whether a later commit reached the offset before the rewind at index ``rewind``. Later rewinds are ignored."""
     before = commits[rewind - 1].offset
     return any(commit.offset >= before for commit in commits[rewind:])
 
@@ -171,7 +171,7 @@ def partition_status(
     """Burrow's verdict on one partition: OK, WARN, STOP, STALL or REWIND.
 
     ``window`` is the ring of commits, oldest first, with ``None`` for an empty slot. The partition is OK if the window
-    has no commit, or if it is less complete than ``minimum_complete`` (compared as 32-bit floats).
+    has no commit, or if the window is less complete than ``minimum_complete`` (compared as 32-bit floats).
     """
     commits = _commits(window)
     is_complete_enough = _filled_share(len(commits), len(window)) >= _float32(minimum_complete)
@@ -196,7 +196,7 @@ def group_status(partitions: Iterable[Status]) -> Status:
 
 
 def current_lag(slots: Slots, broker_offsets: Sequence[int]) -> int:
-    """The newest log end offset minus the newest commit. 0 if this is negative, or without a commit or a topic."""
+    """Return the newest log end offset minus the newest commit's; 0 if this is negative, or without commit or topic."""
     newest = slots[-1] if slots else None
     return max(0, broker_offsets[-1] - newest.offset) if newest and broker_offsets else 0
 
@@ -227,7 +227,7 @@ def evaluate_group(
     allowed_lag: int = 0,
     minimum_complete: float = 0.0,
 ) -> LagEvent:
-    """The event with Burrow's verdict on one consumer group, observed at ``now_ms``, without an incident.
+    """Evaluate one consumer group by Burrow's rules at ``now_ms``. The event has no incident.
 
     The event lists the partitions worse than OK, or with ``show_all``, all partitions. If several partitions have the
     largest lag, ``max_lag`` is the first of them. So the order of ``partitions`` matters (in Burrow, the order of
@@ -274,13 +274,13 @@ def _filled_share(filled: int, slots: int) -> float:
 
 @lru_cache
 def _float32(number: float) -> float:
-    """The nearest 32-bit float. For a quotient of small integers, rounding to 64 bits before changes nothing."""
+    """Round to the nearest 32-bit float. Rounding a quotient of small integers to 64 bits first changes nothing."""
     value: float = struct.unpack("f", struct.pack("f", number))[0]
     return value
 
 
 @lru_cache
 def as_written(number: float) -> float:
-    """A 32-bit float as JSON has it: the shortest decimal with the same 32-bit value, such as 0.6666667."""
+    """Return a 32-bit float as JSON shows it: the shortest decimal with the same 32-bit value, such as 0.6666667."""
     decimals = (float(f"{number:.{digits}g}") for digits in range(1, 10))
     return next(decimal for decimal in decimals if _float32(decimal) == number)

@@ -25,11 +25,11 @@ from karrot.telemetry import Metric
 
 
 class DatabaseStatus(msgspec.Struct, frozen=True):
-    """The server, as a session of Karrot sees it.
+    """What a session of Karrot sees of its database server.
 
-    ``connections`` counts the connections of all clients. ``max_connections`` is without the connections that are
-    reserved for other roles. ``encrypted`` says whether the session uses TLS. ``standby_lag_seconds`` is how long the
-    newest commits took to reach the disk of each standby, by its name. It is ``None`` if Karrot's role may not see it.
+    ``connections`` counts the connections of all clients. ``max_connections`` excludes connections that are reserved
+    for other roles. ``encrypted`` says whether the session uses TLS. ``standby_lag_seconds`` maps each standby's name
+    to the seconds until the newest commits reached its disk; ``None`` if Karrot's role may not see standbys.
     """
 
     host: str
@@ -43,13 +43,13 @@ class DatabaseStatus(msgspec.Struct, frozen=True):
 
 
 READ_LIMIT = 500
-"""The most rows of one read. A long read prevents SQLite from resetting its write-ahead log."""
+"""One read returns at most this many rows. A long read prevents SQLite from resetting its write-ahead log."""
 
 TURN_SHARE = 0.75
-"""An append waits at most this share of its time for its turn to be written. The remaining time is for the disk."""
+"""An append waits in the queue for at most this share of its time limit. The remaining time is for the disk."""
 
 HOUSEKEEPING = ("karrot housekeeping", "log_time_ms")
-"""The owner and the name of the note with the log time of the last housekeeping. No reporter has this name."""
+"""The owner and the key of the stored log time of the last housekeeping. No reporter has the owner's name."""
 
 
 class LogUnavailableError(Exception):
@@ -57,15 +57,15 @@ class LogUnavailableError(Exception):
 
 
 class UnconfirmedError(LogUnavailableError):
-    """The disk has not answered in time. Only after this failure, the data may still be stored."""
+    """The disk has not answered in time. This is the only error after which the data may still be stored."""
 
 
 class UnstorableError(LogUnavailableError):
-    """The database refuses a value of this one write. The call stored nothing, and other writes are stored."""
+    """The database refuses a value of this write. The call stored nothing, but other writes are stored."""
 
 
 class OverloadedError(Exception):
-    """The call waited too long for its turn. It stored nothing, and nothing will be stored later."""
+    """The call waited too long in the queue. It stored nothing, and will store nothing later."""
 
 
 class Appended(NamedTuple):
@@ -76,10 +76,10 @@ class Appended(NamedTuple):
 
 
 class PendingAppend(Protocol):
-    """An append that may not be stored yet."""
+    """An append whose event may not be stored yet."""
 
     def wait(self) -> Appended:
-        """Wait for the outcome and return it. Raises what `Events.append` raises."""
+        """Wait for the outcome and return it. Raises what `EventLog.append` raises."""
 
     def when_done(self, call: Callable[[], object]) -> None:
         """Run ``call`` once when the outcome is known. The call runs in any thread, or immediately."""
@@ -89,7 +89,7 @@ class PendingAppend(Protocol):
 
 
 class Cursor(NamedTuple):
-    """A reader's position: it has handled every event up to and including ``seq`` of the log ``log_id``."""
+    """A reader's position: the reader has handled all events up to and including ``seq`` of the log ``log_id``."""
 
     log_id: str
     seq: int
@@ -106,7 +106,7 @@ class Damaged:
 class SourceVerdict(NamedTuple):
     """A verdict on a group, without its numbers. ``log_time_ms`` is the log time of the observation.
 
-    Its four fields are stored, and another version of Karrot reads them: a new field goes into `EventSummary`.
+    Other versions of Karrot read the four stored fields, so a new field goes into `EventSummary`.
     """
 
     seq: int
@@ -118,13 +118,13 @@ class SourceVerdict(NamedTuple):
 class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An event with its signals and without its partitions. Most readers need nothing else.
 
-    The log computes it once and stores it with the event, and with the group whose newest event it is. New fields must
-    come at the end, with a default. ``bad_partitions`` counts the listed partitions that are worse than OK, and ``bad``
-    those with the status WARN, STOP, STALL and REWIND. ``is_polled`` says that polls
-    saw the offsets, and not the commits themselves. ``listed_seq`` is the last event that lists all partitions, or 0.
-    ``second`` is the newest verdict of the other judge: Burrow, or Karrot's rules on what it reads from Kafka.
-    ``second_every_ms`` is the time between this verdict and the other judge's verdict before it, or 0.
-    These four belong to groups. ``scalable_lag_seconds`` is also ``None`` in a row of an older Karrot.
+    The log computes a summary once. It stores the summary with the event, and with the group if the event is its
+    newest. New fields must come at the end, with a default. ``bad_partitions`` counts the listed partitions that are
+    worse than OK, and ``bad`` those with the status WARN, STOP, STALL and REWIND. ``is_polled`` says that the offsets
+    come from polls, not from commits. ``listed_seq`` is the last event that lists all partitions, or 0. ``second`` is
+    the newest verdict of the other judge: Burrow, or Karrot's rules on data from Kafka. ``second_every_ms`` is the time
+    between the other judge's last two verdicts, or 0. Only groups have ``listed_seq``, ``second`` and
+    ``second_every_ms``. ``scalable_lag_seconds`` is also ``None`` in a row of an older Karrot.
     """
 
     status_text: str
@@ -157,7 +157,7 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def told_status(self) -> str:
-        """The status in the event. An abandoned group is OK there."""
+        """The status that the event has. An abandoned group is OK in the event."""
         return Status.OK.name if self.status_text == ABANDONED else self.status_text
 
     @property
@@ -185,7 +185,7 @@ class StoredSummary:
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent(StoredSummary):
-    """One event. ``body`` is the JSON as received, or as Burrow would write it."""
+    """One event. ``body`` is the JSON that Karrot received, or that Burrow would write for the event."""
 
     body: bytes
     event: LagEvent
@@ -196,7 +196,7 @@ class StoredEvent(StoredSummary):
 
 
 class IncidentState(NamedTuple):
-    """A group's incidents: id and start of the open incident, number of all, and the newest ids, oldest first."""
+    """A group's incidents: the open incident's id and start, the number of all, and the newest ids, oldest first."""
 
     open_id: str | None = None
     since_ms: int | None = None
@@ -205,14 +205,14 @@ class IncidentState(NamedTuple):
 
 
 _SOON_MS = 150_000
-"""A second opinion is shown for so long, or for three times as long as its source needs for a verdict."""
+"""A second opinion is shown for this time, or for three intervals of its source's verdicts if that is longer."""
 
 
 class GroupState(msgspec.Struct, frozen=True, gc=False):
     """The state of a group after its newest event, as the log stores it.
 
-    ``seq`` is the group's newest event by time of observation, and ``last_seq`` by time of arrival. ``log_time_ms`` is
-    the time of the newest observation. ``expired`` says that the group became silent and was counted as expired.
+    ``seq`` is the event that was observed last, and ``last_seq`` the event that arrived last. ``log_time_ms`` is the
+    time of the newest observation. ``expired`` says that the group became silent and was counted as expired.
     """
 
     key: GroupKey
@@ -237,7 +237,7 @@ class GroupState(msgspec.Struct, frozen=True, gc=False):
         return is_test(self.key.cluster, self.summary.source)
 
     def second_opinion(self, now_ms: int) -> SourceVerdict | None:
-        """The verdict of the other judge, if it has another status and its source still judges: see `_SOON_MS`."""
+        """The other judge's verdict, if its status differs and its source still judges (see `_SOON_MS`)."""
         second = self.summary.second
         if second is None or second.status_text == self.summary.status_text:
             return None
@@ -245,9 +245,9 @@ class GroupState(msgspec.Struct, frozen=True, gc=False):
 
 
 class Listed(NamedTuple):
-    """A group's partitions with the newest value of each, and the events that they come from.
+    """A group's partitions with their newest values, and the events that the values come from.
 
-    ``complete`` is the last event that lists all partitions, if it is recent. All its values are of one moment.
+    ``complete`` is the last event that lists all partitions, if this event is recent. Its values are of one time.
     ``second`` is the event of the second opinion.
     """
 
@@ -297,7 +297,7 @@ class ReporterState:
 
 @dataclass(frozen=True, slots=True)
 class LogSize:
-    """The size of the log with its write-ahead log. In an empty log, ``first_seq`` and ``last_seq`` are 0."""
+    """The size of the log, including its write-ahead log. In an empty log, ``first_seq`` and ``last_seq`` are 0."""
 
     events: int
     bytes: int
@@ -308,11 +308,11 @@ class LogSize:
 
 
 class EventLog(Protocol):
-    """The event log: the events in the order in which they were stored, and what follows from them.
+    """The event log: the events in the order in which they were stored, and the groups' states.
 
     Several threads may use a log. Several processes may use a log in a file. Every method that writes raises
-    `LogUnavailableError` if the storage refuses the write (`UnstorableError` if it refuses only this one),
-    `UnconfirmedError` if the storage does not answer, and `OverloadedError` if the write did not get its turn in time.
+    `LogUnavailableError` if the storage refuses the write (`UnstorableError` if it refuses only this write),
+    `UnconfirmedError` if the storage does not answer, and `OverloadedError` if the write waited too long in the queue.
     Every method that reads raises `LogUnavailableError` if the storage cannot be read.
     """
 
@@ -326,13 +326,13 @@ class EventLog(Protocol):
         """The log's own time. It advances with the boot clock, and ignores changes of the wall clock."""
 
     def wall_ms_at(self, log_ms: int) -> int:
-        """What this machine's wall clock, as it is now, would have shown at a log time. It is never in the future."""
+        """Convert a log time to a time of this machine's wall clock, as set now. The result is never in the future."""
 
     def size(self) -> LogSize:
         """The size of the log."""
 
     def memory_age_ms(self) -> int | None:
-        """The age of the groups if they come from memory, because the log cannot be read now. ``None`` if it can be."""
+        """The age of the groups in memory, which replace a log that cannot be read. ``None`` if the log can be read."""
 
     def database(self) -> DatabaseStatus | None:
         """The database server of the log, as last known. ``None`` if the log needs no server."""
@@ -343,26 +343,26 @@ class EventLog(Protocol):
     # --- events ---
 
     def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
-        """Store an event durably, count it and update its group. This is `begin` and a wait for the outcome.
+        """Store an event durably, count it and update its group. Calls `begin` and waits for the outcome.
 
         ``age_ms`` is how long ago the event was observed, by the boot clock. An event that is older than the group's
         newest event is stored, but does not change the group.
         """
 
     def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> PendingAppend:
-        """Start an append without waiting for it. Raises at once if the log knows that it cannot store the event."""
+        """Start an append without waiting for it. Raises immediately if the log knows that a commit would fail."""
 
     def writable(self) -> str | None:
-        """``None`` if the last commit of this process succeeded. Otherwise, the reason of its failure."""
+        """Why the last commit of this process failed; ``None`` if that commit succeeded."""
 
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
         """At most ``limit`` and at most `READ_LIMIT` events after the sequence number ``after``, oldest first."""
 
     def recent(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredSummary]]:
-        """The newest events of each group, newest first. Fewer if they have many bytes."""
+        """The newest events of each group, newest first; fewer events if their bodies are large."""
 
     def event(self, seq: int) -> StoredEvent | None:
-        """One event. ``None`` if it is not stored any more, or damaged."""
+        """One event; ``None`` if the event is not stored any more, or damaged."""
 
     def prune(self) -> int:
         """Delete events and log-end histories beyond the limits of age and size. Return the number of events."""
@@ -376,27 +376,27 @@ class EventLog(Protocol):
         """
 
     def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[GroupState]:
-        """A page of the groups whose last event is after ``after``, by their last event. Includes all that are gone."""
+        """A page of the groups whose last event is after ``after``, sorted by that event. Includes gone groups."""
 
     def live(self) -> Sequence[GroupState]:
         """Every live group now, ordered by key."""
 
     def listed(self, state: GroupState) -> Listed | None:
-        """What is known of a group's partitions. ``None`` if the newest event is not stored any more, or damaged."""
+        """A group's known partitions. ``None`` if the newest event is not stored any more, or damaged."""
 
     def group(self, key: GroupKey) -> GroupState | None:
         """One group. ``None`` if the group has expired or is deleted."""
 
     def heard(self) -> Mapping[str, int]:
-        """The time of each cluster's last webhook, as `wall_ms_at` gives it. Only a posted deletion ends it."""
+        """The time of each cluster's last webhook, by `wall_ms_at`. Only a posted deletion removes a cluster."""
 
     def expire(self) -> int:
         """Mark the groups that became silent since the last call. Return their number."""
 
-    # --- what each reporter saves for the next leader: its cursor, its state and its notes ---
+    # --- what each reporter saves for the next leader: its cursor, its state and its values ---
 
     def cursor(self, reporter: str) -> Cursor | None:
-        """A reporter's cursor in this log. ``None`` if it has none."""
+        """A reporter's cursor in this log; ``None`` without a cursor."""
 
     def save_reporter(self, state: ReporterState) -> None:
         """Save a reporter's cursor and state."""
@@ -405,17 +405,17 @@ class EventLog(Protocol):
         """The saved state of every reporter, ordered by name."""
 
     def recall(self, reporter: str, name: str) -> bytes | None:
-        """The value that a reporter saved under a name. ``None`` if it saved none."""
+        """The value that a reporter saved under a name; ``None`` without a saved value."""
 
     def remember(self, reporter: str, name: str, value: bytes) -> None:
-        """Save a reporter's value under a name. It replaces the previous value."""
+        """Save a reporter's value under a name, in place of the previous value."""
 
     # --- the counters that all workers share, and the refused bodies ---
 
     def count(self, metric: Metric | str, by: float = 1, **labels: str) -> None:
         """Add to a shared counter. Never blocks and never raises: the increment is in memory until the next commit.
 
-        A reporter of another package can give the metric's name.
+        A reporter of another package can pass the metric's name as ``metric``.
         """
 
     def counters(self) -> Sequence[Counter]:
@@ -434,30 +434,30 @@ class EventLog(Protocol):
 
     @property
     def replica(self) -> str | None:
-        """The name of this machine among those that share the log. ``None`` if only one machine can use the log."""
+        """The name of this machine, if several can share the log. ``None`` if only one machine can use the log."""
 
     def lead(self) -> bool:
         """Take the lead if no process has it. Return whether this process leads."""
 
     def leads(self) -> bool:
-        """Whether this process leads now. It can lose the lead if several machines share the log."""
+        """Whether this process leads now. A process can lose the lead if several machines share the log."""
 
     def resign(self) -> None:
         """Give up the lead, if this process has it."""
 
     def leader(self) -> str | None:
-        """The name of the machine whose process leads. ``None`` if no process leads, or if there is one machine."""
+        """The name of the machine whose process leads. ``None`` if no process leads, or if only one machine can."""
 
 
 def reporter_state(log: EventLog, name: str) -> ReporterState:
-    """The saved state of a reporter, to continue with. If none was saved: a new, idle state."""
-    cursor = log.cursor(name)  # as the log has it now: a state from memory could have an older one
+    """A reporter's saved state, or a new idle state."""
+    cursor = log.cursor(name)  # from the log: a state from memory may have an older cursor
     found = next((state for state in log.reporters() if state.name == name), ReporterState(name, None))
     return replace(found, cursor=cursor)
 
 
 def save_outcome(log: EventLog, name: str, clock: Clock, failed: str | None) -> None:
-    """Save whether the last run of a reporter or a duty succeeded, for health checks and pages, if the log takes it."""
+    """Save whether the last run of a reporter or a duty succeeded, for health checks and pages. Ignores log errors."""
     with suppress(LogUnavailableError, OverloadedError):
         kept, now_ms = reporter_state(log, name), clock.wall_ms()
         log.save_reporter(kept.well(now_ms) if failed is None else kept.failing(failed, now_ms))

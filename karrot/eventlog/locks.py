@@ -1,6 +1,6 @@
 """Provides file locks between processes (``flock``), and flushes files.
 
-A lock ends with the last process that shares it.
+A lock is released when the last process that shares it ends.
 """
 
 import fcntl
@@ -60,7 +60,7 @@ class FileLock:
     def release(self) -> None:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
-        except OSError:  # no memory for it: the lock ends with the open file too, and other workers wait for it
+        except OSError:  # no memory to unlock: closing the file also unlocks, and other workers wait for that
             fresh = self._open()
             os.dup2(fresh, self._fd, inheritable=False)
             os.close(fresh)

@@ -1,4 +1,4 @@
-"""Keeps the log end offsets of a partition over time, and finds the age of the oldest unread message in them. No I/O.
+"""Keeps a partition's log end offsets over time, and computes the age of the oldest unread message. No I/O.
 
 Several sources give samples of the same log end: every consumer group that reads the topic, Burrow's REST API, and
 `watch`. Burrow's log ends are up to one ``offset-refresh`` old, so a newer sample may show an older log end.
@@ -20,10 +20,10 @@ REFRESH_MS: Final = 10_000
 """Burrow's default ``offset-refresh``: how old a log end of Burrow can be."""
 
 MOST_PARTITIONS: Final = 1000
-"""The number of partitions of one event that are looked up: those with the largest lags. More would delay others."""
+"""At most this many partitions of an event, those with the largest lags, get an age. More would delay other events."""
 
 _BEHIND_MS: Final = 60_000
-"""How old a log end may be if its source is slow. A log end below all those of the last minute contradicts them."""
+"""A slow source's log end may be this old. A log end below all log ends of the last minute contradicts the history."""
 
 _OFFSET: Final = itemgetter(1)
 _SPACING_MS: Final = REFRESH_MS // 2
@@ -40,7 +40,7 @@ _NUMBER_BYTES: Final = 8
 
 
 class Age(NamedTuple):
-    """The age of a message in seconds, and how it is known."""
+    """The age of a message in seconds, and how precisely the age is known."""
 
     seconds: float
     kind: AgeKind
@@ -52,9 +52,9 @@ _NO_AGE: Final = Age(0.0, AgeKind.EXACT)
 class LogEndHistory:
     """Samples of a partition's log end, oldest first. Neither their times nor their offsets decrease.
 
-    Samples are left out where a straight line between their neighbours is right to within one refresh, or 1 % of their
-    age if that is more. For each pair of neighbours, ``_errors`` limits the error in time of that line, in
-    milliseconds; it is -1 if no sample between them was left out.
+    A straight line between two samples replaces those between them if its error in time is at most one refresh, or 1 %
+    of their age if that is more. For each pair of neighbours, ``_errors`` limits this error in milliseconds; -1 if no
+    sample was left out between them.
     """
 
     __slots__ = ("_errors", "_offsets", "_times")
@@ -66,7 +66,7 @@ class LogEndHistory:
 
     @classmethod
     def unpack(cls, data: bytes) -> "LogEndHistory | None":
-        """The history that `pack` packed. ``None`` if the bytes are damaged, or from a machine of another kind."""
+        """Unpack a history that `pack` packed. ``None`` if the bytes are damaged, or from a machine of another kind."""
         packed = memoryview(data)[_CHECKSUM.size :]
         is_whole = len(data) >= _CHECKSUM.size and not len(packed) % (3 * _NUMBER_BYTES)
         if not is_whole or zlib.crc32(packed) != _CHECKSUM.unpack_from(data)[0]:
@@ -76,7 +76,7 @@ class LogEndHistory:
         return cls(numbers)
 
     def pack(self) -> bytes:
-        """The history as bytes: a checksum, then times, offsets and errors, 8 bytes each in the machine's order."""
+        """Pack the history: a checksum, then times, offsets and errors of 8 bytes each, in the machine's byte order."""
         packed = (self._times + self._offsets + self._errors).tobytes()
         return _CHECKSUM.pack(zlib.crc32(packed)) + packed
 
@@ -94,10 +94,11 @@ class LogEndHistory:
         return not self._offsets or sample.offset >= self._offsets[-1]
 
     def record(self, samples: Sequence[LogEnd]) -> bool:
-        """Add the samples of one verdict, oldest first. Returns whether the newest one contradicts the history.
+        """Add the samples of one verdict, oldest first. Returns whether the newest sample contradicts the history.
 
-        Then the topic was made again, and the history starts again with these samples. Samples that contradict each
-        other, and offsets beyond 2^63, are left out. So is a log end below a newer one that is at most a minute old.
+        If so, the topic was created again, and the history restarts with these samples. Samples that contradict each
+        other, and offsets beyond 2^63, are left out. A log end below a newer log end of the last minute is also left
+        out.
         """
         own = [each for each in samples if each.offset <= _MOST_OFFSET]
         if not own:
@@ -114,21 +115,21 @@ class LogEndHistory:
         return contradicted
 
     def forget_before(self, at_ms: int) -> None:
-        """Remove the samples before a time, except the last of them: a line may start there."""
+        """Remove the samples before a time, except the last of these samples, because a line may start there."""
         first = max(0, bisect_right(self._times, at_ms) - 1)
         del self._times[:first], self._offsets[:first], self._errors[:first]
 
     def age_at(self, offset: int, now_ms: int, *, refresh_ms: int) -> Age | None:
         """How long ago the log ended at an offset: the age of the message there. ``None`` without a sample.
 
-        ``refresh_ms`` is how old the source's log ends can be, 0 for exact ones. On average they are half as old as
-        that, unless fewer messages than one per refresh arrive. A sample at exactly this offset is not old: the group
-        had read everything and committed it.
+        ``refresh_ms`` is the maximum age of the source's log ends, 0 for exact ones. Their average age is half of that,
+        unless less than one message per refresh arrives. A sample at this offset is exact: the group had committed
+        everything.
 
-        - Between two samples the log is taken to have grown evenly. If it stayed at the offset for longer than a
+        - Between two samples, the log is assumed to grow evenly. If the log end stayed at the offset for longer than a
           refresh, the end of that time counts, because no unread message existed before it.
-        - Below the oldest sample the time is extrapolated with the rate of the oldest samples, at most by as many
-          messages as the samples cover. Otherwise the age of the oldest sample is a lower bound.
+        - Below the oldest sample, their rate extrapolates the time, by at most as many messages as the samples cover.
+          Further below, the age of the oldest sample is a lower bound.
         """
         times, offsets = self._times, self._offsets
         if not times:
@@ -190,10 +191,10 @@ class LogEndHistory:
         return error == _NONE_BETWEEN or self._apart(at - 1, at, at_ms, offset) <= error + REFRESH_MS
 
     def _thin(self, now_ms: int) -> None:
-        """Leave out those of 16 samples that are not needed, and the oldest of all if too many are left.
+        """Leave out the unneeded ones of 16 samples, and the oldest sample if too many are left.
 
-        To look at hundreds of samples would cost more than the rest of the event. Multiples of the golden ratio reach
-        all places equally often, whatever the time between the events is.
+        Checking hundreds of samples would cost more than the rest of the event. Multiples of the golden ratio reach all
+        positions equally often, at any rate of events.
         """
         at = 1 + int(now_ms * _GOLDEN_RATIO % 1.0 * (len(self._times) - 2))
         for _ in range(_THIN_AT_ONCE):
@@ -213,13 +214,13 @@ class LogEndHistory:
         del self._times[at], self._offsets[at], self._errors[at]
 
     def _error_without(self, at: int) -> int:
-        """The largest error in time of a straight line past the sample ``at``, against all samples ever left out."""
+        """The largest time error of a straight line that skips the sample ``at``, over all samples ever left out."""
         apart = self._apart(at - 1, at + 1, self._times[at], self._offsets[at])
         width = self._times[at + 1] - self._times[at - 1]
         return min(width, apart + max(self._errors[at - 1], self._errors[at], 0))
 
     def _apart(self, older: int, newer: int, at_ms: int, offset: int) -> int:
-        """How far in time a sample is from a straight line between two others; 0 if the log did not grow."""
+        """A sample's distance in time from a straight line between two others; 0 if the log did not grow."""
         since, first = self._times[older], self._offsets[older]
         grown = self._offsets[newer] - first
         if not grown:
@@ -228,7 +229,7 @@ class LogEndHistory:
 
 
 Known = Callable[[TopicPartition, LogEnd], LogEndHistory | None]
-"""The history of a partition if it needs no new samples: it was read lately, and the log end does not contradict it."""
+"""Returns a partition's history if it was read lately and agrees with the log end, so that it needs no new samples."""
 
 Record = Callable[[TopicPartition, Sequence[LogEnd]], LogEndHistory]
 """Adds the samples of a verdict to a partition's history, and returns the history."""
@@ -245,10 +246,10 @@ class _Unread(NamedTuple):
 
 
 def lag_age(event: LagEvent, observed_log_ms: int, known: Known, record: Record) -> LagAge | None:
-    """The largest age over the listed partitions, and the partition that has it. ``None`` if no lag is known.
+    """Return the largest age over the listed partitions, and its partition. ``None`` if no lag is known.
 
     The samples get the log's own time, which no change of a wall clock moves: ``observed_log_ms`` is the log time of
-    the verdict. The samples of a partition without lag are recorded too, for other groups that read it.
+    the verdict. The samples of a partition without lag are recorded too, for other groups that read the partition.
     """
     refresh_ms = 0 if event.source is Source.KAFKA else REFRESH_MS
     oldest: LagAge | None = None
@@ -296,7 +297,7 @@ def _listed(event: LagEvent) -> Sequence[PartitionLag]:
 
 
 def _commits(partition: PartitionLag, observed_at_ms: int, observed_log_ms: int) -> list[LogEnd]:
-    """The log ends that Burrow saw with the two commits, by the log's time; none if they contradict each other."""
+    """Return the log ends that Burrow saw at the two commits, in log time; empty if they contradict each other."""
     moved = observed_log_ms - observed_at_ms
     seen = log_ends_of(partition, observed_at_ms)
     return [LogEnd(each.at_ms + moved, each.offset) for each in seen if each.at_ms < observed_at_ms]

@@ -1,4 +1,4 @@
-"""Computes a group's state after one more event: the summary of the newest event, and the incident. Keeps live groups.
+"""Computes a group's state after one more event: its newest summary and its incident. Caches the live groups.
 
 Burrow gives an incident one id, from the first verdict worse than OK to the first OK. Burrow never repeats a lost
 close, forgets ids in a failover, and reports some incidents only by their close. So the log has its own rule. The first
@@ -28,19 +28,19 @@ from karrot.eventlog.base import (
 from karrot.signals import scalable_lag_seconds, signals_of
 
 BAD_STATUSES = (Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
-"""The order of ``EventSummary.bad``."""
+"""The statuses that ``EventSummary.bad`` counts, in this order."""
 
 _FUTURE_MS = 86_400_000
 """A commit with a time further in the future was misread (Burrow v1.9.5 reads some commits of Kafka 4.1 near 8e18)."""
 
 REMEMBERED = 8
-"""The number of a group's incident ids that are kept. So a late event neither reopens an incident nor counts it."""
+"""Each group keeps this many incident ids, so that a late event neither reopens an incident nor counts it again."""
 
 
 class Arrival(Struct, frozen=True):
-    """An event before its transaction: the work of storing it. A store can see the event before the transaction begins.
+    """An event to store: a call with a transaction stores it. A store can read the event before the transaction.
 
-    ``log_time_ms`` is of its arrival, ``observed_log_ms`` of its observation.
+    ``log_time_ms`` is the log time of arrival, ``observed_log_ms`` that of observation.
     """
 
     key: GroupKey
@@ -64,11 +64,11 @@ def with_age(arrived: Arrival, age: LagAge) -> Arrival:
 
 
 def after(row: GroupState | None, seq: int, arrived: Arrival) -> GroupState:
-    """The group after the event with sequence number ``seq`` is stored.
+    """Return the group's state after the event with the sequence number ``seq``.
 
-    Burrow and Karrot's own rules can both judge a group. Then Burrow's verdict counts, and the other one is kept as the
-    second opinion. A verdict counts so for half of ``stale_after_ms``: then the group has not expired yet. A late
-    verdict is older than the same judge's newest, and a late deletion or a late verdict on a deleted group than any.
+    If Burrow and Karrot's own rules both judge a group, Burrow's verdict counts, and the other one is the second
+    opinion. A verdict is used for half of ``stale_after_ms``, before the group expires. A verdict is late if the same
+    judge has a newer one. A deletion, or a verdict on a deleted group, is late if either judge has a newer one.
     """
     summary, is_gone = arrived.summary, arrived.summary.kind is Kind.DELETED
     lists_all = summary.source is not Source.WEBHOOK and not is_gone
@@ -76,7 +76,7 @@ def after(row: GroupState | None, seq: int, arrived: Arrival) -> GroupState:
     own = SourceVerdict(seq, arrived.observed_log_ms, summary.source, summary.status_text)
     same, other = _known(row, own, is_gone=is_gone)
     if row is not None and same is not None and own.log_time_ms < same.log_time_ms:
-        if lists_all and row.summary.source is Source.WEBHOOK:  # a list that was asked for before the webhook came
+        if lists_all and row.summary.source is Source.WEBHOOK:  # the list was requested before the webhook arrived
             row = replace(row, summary=replace(row.summary, listed_seq=seq))
         return replace(row, last_seq=seq)
     second = other if other and other.log_time_ms > own.log_time_ms - arrived.stale_after_ms // 2 else None
@@ -99,7 +99,7 @@ def after(row: GroupState | None, seq: int, arrived: Arrival) -> GroupState:
 def _known(
     row: GroupState | None, own: SourceVerdict, *, is_gone: bool
 ) -> tuple[SourceVerdict | None, SourceVerdict | None]:
-    """The newest verdicts of the judge of ``own`` and of the other judge. A deletion is the word of both."""
+    """The newest verdicts of the judge of ``own`` and of the other judge. A deletion counts for both judges."""
     if row is None:
         return None, None
     newest = SourceVerdict(row.seq, row.log_time_ms, row.summary.source, row.summary.status_text)
@@ -111,7 +111,7 @@ def _known(
 
 
 def summarize(event: LagEvent, received_at_ms: int, age: LagAge | None = None) -> EventSummary:
-    """The summary of an event, with all values that exporters need. ``age`` comes from the log-end histories."""
+    """Summarize an event, with all values that exporters need. ``age`` comes from the log-end histories."""
     known = event.status is not Status.NOTFOUND
     largest = event.max_lag if known else None
     signals = signals_of(event).with_age(age)
@@ -147,7 +147,7 @@ def _last_commit_ms(event: LagEvent) -> int | None:
 
 
 def incident_after(incident: IncidentState, event: LagEvent) -> IncidentState:
-    """The group's incident after ``event``, which is the group's newest event.
+    """Return the group's incident after ``event``, which is the group's newest event.
 
     A verdict without an id (from Burrow's REST API or from Kafka) belongs to the open incident. If a group became
     silent during an incident and the incident's id comes again, the incident is not counted again.
@@ -184,8 +184,8 @@ def _opened(incident: IncidentState, event: LagEvent, new_id: str) -> IncidentSt
 class LiveGroups:
     """The live groups of a log. One object serves all threads of a process, and each group is decoded once per change.
 
-    A group whose row was damaged after it was read stays as it was read. All groups are read again when ``source``
-    changes: a new log, or a database whose newest events may be missing.
+    A group whose row was damaged after the last read stays as it was read. All groups are read again when ``source``
+    changes, for a new log or for a database that may lack its newest events.
     """
 
     def __init__(self, log: EventLog, *, stale_after_ms: int, source: Callable[[], object]) -> None:
@@ -215,7 +215,7 @@ class LiveGroups:
             return [self._states[key] for key in self._keys]
 
     def last_known(self) -> Sequence[GroupState]:
-        """The live groups as read last. Raises `LogUnavailableError` if none were read yet."""
+        """The live groups of the last read. Raises `LogUnavailableError` before the first read."""
         with self._lock:
             if self._read_source is None:
                 raise LogUnavailableError("the groups were not read yet")
@@ -223,7 +223,7 @@ class LiveGroups:
             return [self._states[key] for key in sorted(self._states)]
 
     def age_ms(self) -> int:
-        """How long ago the groups were read last."""
+        """The milliseconds since the last read."""
         return self._log.log_time_ms() - self._read_at_ms
 
     def _read_all(self) -> None:

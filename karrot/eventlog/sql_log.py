@@ -1,7 +1,7 @@
 """Implements what the event logs in SQLite and in PostgreSQL have in common: reads, and the start of writes.
 
-Each event and each group has a checksum in its row. A reader gets the columns of `EVENT_FIELDS` and `GROUP_FIELDS` in
-this order, and strings among them as bytes.
+Each event and each group has a checksum in its row. A read returns the columns in the order of `EVENT_FIELDS` and
+`GROUP_FIELDS`, and strings as bytes.
 """
 
 import zlib
@@ -111,7 +111,7 @@ def group_of(row: Row) -> GroupState | None:
 
 
 def labels_text(labels: _Labels) -> str:
-    """A counter's labels as JSON text, the key of its row."""
+    """Encode a counter's labels as JSON, for its row's key."""
     return msgspec.json.encode(labels).decode()
 
 
@@ -134,7 +134,7 @@ def reject_of(row: Row) -> Reject:
 
 
 def text_of(value: str | bytes) -> str:
-    """A text as SQLite gives it, or its bytes in PostgreSQL, which cannot store every text."""
+    """Decode a string: PostgreSQL returns bytes, because its ``text`` cannot hold every string."""
     return value if isinstance(value, str) else value.decode("utf-8", "surrogatepass")
 
 
@@ -146,10 +146,10 @@ _OK = Status.OK.name
 
 
 def combine(newest: StoredEvent, complete: StoredEvent, later: Iterable[StoredEvent]) -> Iterable[PartitionLag]:
-    """The partitions of ``complete``, with what the ``later`` events of the judge of ``newest`` say.
+    """Update the partitions of ``complete`` with the ``later`` events of the judge of ``newest``.
 
-    A partition that a later webhook does not list is OK. Its lag stays as it was. If the newest verdict is older than
-    the list (a list of the other judge, or of a slow request), its statuses count.
+    A partition that a later webhook does not list is OK. The partition's lag stays as it was. If ``newest`` is older
+    than ``complete`` (of the other judge or a slow request), the statuses of ``newest`` count.
     """
     known = dict(places(complete.event))
     of_judge = [each for each in later if each.seq > complete.seq and _is_own(each) == _is_own(newest)]
@@ -164,7 +164,7 @@ def combine(newest: StoredEvent, complete: StoredEvent, later: Iterable[StoredEv
 
 
 def places(event: LagEvent) -> Mapping[TopicPartition, PartitionLag]:
-    """The partitions that an event has, with its max-lag partition, which a webhook may not list."""
+    """Return an event's partitions, including the max-lag partition, which a webhook may not list."""
     largest = (event.max_lag,) if event.max_lag else ()
     return {TopicPartition(each.topic, each.partition): each for each in (*largest, *event.partitions)}
 
@@ -178,11 +178,11 @@ NEARLY_FULL = 0.9
 """If a log is too large, it is reduced to this share of its limit."""
 
 READ_BYTES = 8 << 20
-"""The bodies of one read have at most this many bytes together, or it is one body."""
+"""The bodies of one read have at most this many bytes together, unless there is only one body."""
 
 _UNREAD_BYTES = 1 << 20
 _STEP = 256
-"""How much less it costs to step over the body of a row than to read and parse it."""
+"""Skipping a row's body costs this many times less than reading and parsing the body."""
 
 _FIRST = GroupKey("", "")
 
@@ -230,11 +230,11 @@ class SqlEventLog(EventLog, ABC):
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[ReadConnection]:
-        """A connection for one short read. Raises `LogUnavailableError`."""
+        """Lend a connection for one short read. Raises `LogUnavailableError`."""
 
     @abstractmethod
     def _page(self, connection: ReadConnection, after: int, limit: int) -> Iterable[Row]:
-        """At most ``limit`` rows of events after ``after``, whose bodies have about `READ_BYTES` at most."""
+        """Return at most ``limit`` rows of events after ``after``, with at most about `READ_BYTES` of bodies."""
 
     @abstractmethod
     def _key(self, key: GroupKey) -> tuple[Any, Any]:
@@ -299,7 +299,7 @@ class SqlEventLog(EventLog, ABC):
         seq, second = state.summary.listed_seq, state.second_opinion(self.log_time_ms())
         complete = self.event(seq) if seq else None
         if complete is not None and complete.log_time_ms < self._oldest_live():
-            complete = None  # without a list, the events since are not read either: they may be many
+            complete = None  # without a list, do not read the later events: they may be many
         found = (
             self._chains([state.key], READ_LIMIT, after=seq, most_bytes=_UNREAD_BYTES, whole=True) if complete else [[]]
         )
@@ -317,10 +317,10 @@ class SqlEventLog(EventLog, ABC):
     def _chains(
         self, keys: Sequence[GroupKey], limit: int, *, most_bytes: int, after: int = 0, whole: bool
     ) -> list[list[StoredSummary | Damaged]]:
-        """Each group's newest events after ``after``, newest first, until they have ``most_bytes``.
+        """Read each group's newest events after ``after``, newest first, up to ``most_bytes``.
 
-        Without ``whole``, a body is read only if its row has no summary. It costs less to step over a body than to
-        read it, but not nothing.
+        Without ``whole``, a body is read only if its row has no summary. Skipping a body costs less than reading the
+        body, but not nothing.
         """
         chains: list[list[StoredSummary | Damaged]] = [[] for _ in keys]
         if limit < 1 or not keys:
@@ -346,7 +346,7 @@ class SqlEventLog(EventLog, ABC):
         return chains
 
     def _heard(self) -> Mapping[str, int]:
-        """The log time at which each cluster last sent a webhook. It is 0 if the cluster was forgotten since."""
+        """The log time of each cluster's last webhook, or 0 if the cluster was forgotten since."""
         with self._reading() as connection:
             found = connection.execute("SELECT cluster, at_ms FROM heard").fetchall()
         return {text_of(cluster): at_ms for cluster, at_ms in found}
@@ -412,7 +412,7 @@ class SqlEventLog(EventLog, ABC):
             pass
         enough = self._limits.most_log_end_bytes
         while self._log_end_bytes() > enough:
-            # New histories never make it too large, so histories in use are not dropped again and again.
+            # New histories never make the table too large, so no history in use is dropped repeatedly.
             enough = int(self._limits.most_log_end_bytes * NEARLY_FULL)
             if not self._lead_writes(lambda transaction: transaction.forget_oldest_log_ends()):
                 break

@@ -20,14 +20,14 @@ MOST_CLUSTERS = 1000
 """The most clusters whose last webhook is remembered. Beyond this number, the oldest are dropped."""
 
 EVICTED_AT_ONCE = 100
-"""How many silent or deleted groups make room for new groups at once."""
+"""At most this many silent or deleted groups make room for new groups at once."""
 
 _READ_AGAIN_MS = 5_000
-"""For how long a process uses a history that it has read. Every history is written when it is read."""
+"""After a read, a process uses the history for this time. Every history is written when it is read."""
 
 _IN_MEMORY = 500
 TOUCHED_MS = 600_000
-"""The resolution of ``touched_ms``: an index on an exact time would cost a page per write."""
+"""The resolution of ``touched_ms``, because an index on an exact time would cost one page per write."""
 
 ROW_BYTES = 64
 """The bytes of a history's row and of its entries in two indexes, in addition to its names and samples."""
@@ -41,7 +41,7 @@ class _Read(NamedTuple):
 class LogEndHistories:
     """The histories in the table ``log_ends``. One object serves a process and remembers what it has read lately.
 
-    A history keeps ``retention_ms``. While all histories together have more than ``max_bytes``, the history of a
+    A history covers ``retention_ms``. While all histories together have more than ``max_bytes``, the history of a
     further partition is not stored.
     """
 
@@ -51,7 +51,7 @@ class LogEndHistories:
         self._lately: dict[ClusterPartition, _Read] = {}
 
     def forget(self) -> None:
-        """Forget what was read: the transaction was rolled back, or the file was replaced."""
+        """Forget the read histories, after a rollback or after the file was replaced."""
         self._lately.clear()
 
     def needed(self, arrived: Arrival) -> Iterator[ClusterPartition]:
@@ -60,7 +60,7 @@ class LogEndHistories:
         return (ClusterPartition(arrived.key.cluster, *place) for place in places)
 
     def record(self, transaction: "Transaction", arrived: Arrival) -> LagAge | None:
-        """Add an event's samples to the histories of its partitions, and find the age of its group from them."""
+        """Add an event's samples to its partitions' histories, and compute the group's lag age from these."""
 
         def record(place: TopicPartition, ends: Sequence[LogEnd]) -> LogEndHistory:
             key = ClusterPartition(arrived.key.cluster, *place)
@@ -100,9 +100,9 @@ class LogEndHistories:
 
 
 class Transaction(ABC):
-    """An open transaction. ``groups`` and ``log_end_bytes`` are the log's own counts, and change with it.
+    """An open transaction. ``groups`` and ``log_end_bytes`` are the log's own counts, and change with the rows.
 
-    The two statements delete log-end histories, and return a row with the bytes of each.
+    ``_forget_before`` and ``_forget_least_recent`` delete log-end histories, and return the bytes of each.
     """
 
     _forget_before: str
@@ -165,15 +165,15 @@ class Transaction(ABC):
 
     @abstractmethod
     def find_log_end(self, key: ClusterPartition) -> tuple[Any, bytes] | None:
-        """The stored log-end history of a partition, with what finds its row again."""
+        """Return the row id and the packed log-end history of a partition."""
 
     @abstractmethod
     def save_log_end(self, key: ClusterPartition, row_id: Any, touched_ms: int, samples: bytes) -> None:
-        """Store a history, in place of the one that `find_log_end` returned with ``row_id``, or a first one."""
+        """Store a history, in place of the history that `find_log_end` returned with ``row_id``, if any."""
 
     @abstractmethod
     def _find_group(self, key: GroupKey) -> tuple[bool, GroupState | None]:
-        """Whether there is a row for the group, and its content. ``None`` if the row is damaged."""
+        """Return whether the group has a row, and the row's group, or ``None`` if the row is damaged."""
 
     @abstractmethod
     def _insert_event(self, arrived: Arrival, previous: int | None) -> int:
@@ -189,7 +189,7 @@ class Transaction(ABC):
 
     @abstractmethod
     def _execute(self, sql: str, *parameters: int) -> Iterable[tuple[Any, ...]]:
-        """The rows of a statement."""
+        """Run a statement and return its rows."""
 
     def _forgotten(self, sql: str, *parameters: int) -> int:
         sizes = [int(size) for (size,) in self._execute(sql, *parameters)]

@@ -16,10 +16,10 @@ new group protocol (Assigning, Reconciling). A group in one of them has the stat
 class GroupHealth(msgspec.Struct, frozen=True, array_like=True):
     """One group at the last poll. ``None`` means "not known".
 
-    ``messages_lost`` counts messages that were deleted before the group read them. It is 0 again when the group has
-    committed an offset after them, or when nothing is left to read. ``retention_margin`` is the number of messages
-    between the log start and the oldest unread message, where they are the smallest share of the log. It is ``None`` if
-    no message is unread. ``beyond_end`` counts partitions with a committed offset past the log end. ``uncommitted``
+    ``messages_lost`` counts messages that were deleted before the group read them. The count is 0 again when the group
+    has committed past these messages, or has nothing left to read. ``retention_margin`` counts the messages between the
+    log start and the oldest unread message, on the partition where they are the smallest share of the log; ``None``
+    without unread messages. ``beyond_end`` counts partitions with a committed offset past the log end. ``uncommitted``
     counts partitions that a member owns and that have no committed offset. ``rebalances`` counts from the group's first
     poll. The state is Dead for some minutes after a deletion. New fields must come at the end, with a default.
     """
@@ -61,7 +61,7 @@ def keep(log: EventLog, watched: WatchedCluster) -> None:
 
 
 def live(log: EventLog, key: GroupKey) -> GroupHealth | None:
-    """The group at the last poll. ``None`` if the poll did not find it, or is too old. Raises `LogUnavailableError`."""
+    """The group at the last poll; ``None`` if the poll lacks the group or is too old. Raises `LogUnavailableError`."""
     poll = read(log)
     if poll is None or poll.cluster != key.cluster or log.log_time_ms() - poll.log_time_ms > poll.good_for_ms:
         return None
@@ -69,11 +69,11 @@ def live(log: EventLog, key: GroupKey) -> GroupHealth | None:
 
 
 def read(log: EventLog) -> WatchedCluster | None:
-    """The last saved poll. ``None`` if this version cannot read any. Raises `LogUnavailableError`."""
+    """The last saved poll; ``None`` if there is no poll that this version can read. Raises `LogUnavailableError`."""
     kept = log.recall(WATCH, NOTE)
     if kept is None:
         return None
     try:
         return _DECODER.decode(kept)
-    except msgspec.DecodeError:  # another version wrote it, and the next poll replaces it
+    except msgspec.DecodeError:  # the next poll replaces another version's data
         return None

@@ -1,7 +1,7 @@
 """Gathers waiting writes into groups and commits each group in one transaction, in a thread.
 
 All writes that arrive during one commit share the flush of the next commit. Counter increments and refused bodies wait
-in bounded memory until the next commit. To add one never blocks for long.
+in bounded memory until the next commit. Adding an increment or a body never blocks for long.
 """
 
 import threading
@@ -34,10 +34,10 @@ T = TypeVar("T")
 _GROUP = 256
 _TICK_S = 1.0
 _GATHER_S = 0.001
-"""How long a commit waits until it has as many jobs as the commit before. Under load most of the cost is per commit."""
+"""A commit waits at most this long for as many jobs as the previous one had. Under load, most cost is per commit."""
 
 _GATHER_FROM = 5
-"""If the commit before had fewer jobs, there is little load, and a wait would only delay the answers."""
+"""If the previous commit had fewer jobs, the load is low, and a wait would only delay the answers."""
 
 _log = structlog.get_logger(__name__)
 
@@ -45,9 +45,9 @@ _log = structlog.get_logger(__name__)
 class Job(Generic[T]):
     """One piece of work for a transaction, such as an append. The caller of `Writer.begin` can wait for it.
 
-    ``work`` gets the store's open transaction.
-    ``stored`` is set once the transaction with the work is durable. ``cancel(job)`` removes the job from the queue and
-    returns whether it was there. A job that is in no queue cannot be cancelled.
+    ``work`` is called with the store's open transaction. ``stored`` is set once the transaction with the work is
+    durable. ``cancel(job)`` removes the job from the queue and returns whether the queue had the job. A job that is in
+    no queue cannot be cancelled.
     """
 
     __slots__ = ("_calls", "_cancel", "_finished", "_patience_s", "error", "result", "stored", "work")
@@ -69,7 +69,7 @@ class Job(Generic[T]):
         self._calls: deque[Callable[[], object]] = deque()
 
     def finish(self, error: Exception | None = None) -> None:
-        """Set the outcome and run the waiting calls. A stored job has no error, even if something failed after it."""
+        """Set the outcome and run the waiting calls. A stored job has no error, even if a later step failed."""
         self.error = None if self.stored else self.error or error
         self._finished = True
         self._call()
@@ -86,7 +86,7 @@ class Job(Generic[T]):
     def wait(self) -> T:
         """Wait until the work is durable and return its result.
 
-        Raises `OverloadedError` if no transaction took the job in time (and none will take it), `LogUnavailableError`
+        Raises `OverloadedError` if no transaction took the job in time (and no later one will), `LogUnavailableError`
         if the transaction failed, and `UnconfirmedError` if the transaction did not end in time.
         """
         turn_s = self._patience_s * TURN_SHARE
@@ -120,9 +120,9 @@ class Writer:
     """Runs jobs in groups, by calls of ``commit(take)``.
 
     ``commit`` runs the jobs that ``take()`` returns; ``take()`` returns the same jobs on every call. ``commit`` returns
-    when each job is durable or has its own error. Or it raises `LogUnavailableError`; then a job that is not ``stored``
-    yet will never be stored. ``afterwards`` runs after every waiting call has its outcome, so no call waits for it.
-    ``idle_work`` returns whether a commit without jobs is useful, because counters wait in memory.
+    when each job is durable or has its own error. If ``commit`` raises `LogUnavailableError`, a job that is not
+    ``stored`` yet will never be stored. ``afterwards`` runs after every waiting call has its outcome, so no call waits
+    for it. ``idle_work`` returns whether a commit without jobs is useful, because counters wait in memory.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Writer:
             company = len(taken)
 
     def _take(self, taken: list[Job[Any]]) -> list[Job[Any]]:
-        """The waiting jobs; the same jobs on every call. A job that was taken can no longer be withdrawn."""
+        """Take the waiting jobs into ``taken``; later calls return the same jobs. A taken job cannot be withdrawn."""
         if not taken:
             with self._wake:
                 while self._waiting and len(taken) < _GROUP:
@@ -270,9 +270,9 @@ class WriteBuffer:
             self._rejects.extend([*pending.rejects, *later])
 
     def counters(self, log_id: str, stored: Mapping[CounterKey, float]) -> list[Counter]:
-        """The sums of the stored counters and of the increments in memory. For another log, the sums start again.
+        """Add the increments in memory to the stored counters. For another log, the sums start again.
 
-        No sum is below the one shown before: during a commit, some increments are in neither buffer nor log.
+        A sum never decreases, although some increments are in neither buffer nor log during a commit.
         """
         with self._lock:
             if log_id != self._log_id:

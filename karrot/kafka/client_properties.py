@@ -28,9 +28,9 @@ class NoToken(ValueError):  # noqa: N818 (the name describes the state, not an e
 
 
 def translated(given: Mapping[str, str]) -> dict[str, str]:
-    """The properties under librdkafka's names, without properties that only Java needs. Raises `PropertiesError`.
+    """Translate properties to librdkafka's names, and drop those that only Java needs. Raises `PropertiesError`.
 
-    Where a file has both names of a property, Java's name wins.
+    If a file has both names of a property, the value of Java's name counts.
     """
     own: dict[str, str] = {}
     of_java: dict[str, str] = {}
@@ -59,7 +59,7 @@ def translated(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def read(path: Path | None, understood: Callable[[Mapping[str, str]], dict[str, str]] = translated) -> dict[str, str]:
-    """Read the properties in a file, by default for librdkafka. No file has none. Raises `PropertiesError`."""
+    """Read the properties in a file, by default for librdkafka; ``{}`` without a file. Raises `PropertiesError`."""
     if path is None:
         return {}
     try:
@@ -85,17 +85,17 @@ def parse(text: str) -> dict[str, str]:
 
 
 def _encodable(text: str) -> str:
-    """The text without halves of surrogate pairs, which an escape can write and UTF-8 cannot."""
+    """Replace halves of surrogate pairs, which an escape can write and UTF-8 cannot encode."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def without_moment(text: str) -> str:
-    """An error text of the client without its duration, because the duration differs each time."""
+    """Remove the duration from the client's error text, because the duration differs each time."""
     return _MOMENT.sub("", text)
 
 
 def without_values(text: str, properties: Mapping[str, str]) -> str:
-    """An error text without the values of properties, and names without a dot: any may be a secret."""
+    """Mask all values of properties in an error text, and names without a dot. Each of them may be a secret."""
     masked = [*properties.values(), *(name for name in properties if "." not in name)]
     for value in sorted(masked, key=len, reverse=True):
         if len(value) >= _SHORTEST_SECRET and value != _IAM:
@@ -140,7 +140,7 @@ _LOGINS = {
 
 
 def _login(value: str) -> dict[str, str]:
-    """The user and the password from ``sasl.jaas.config``. Their names there depend on the login module."""
+    """Return the user and the password from ``sasl.jaas.config``. The login module determines the options' names."""
     module = value.split(maxsplit=1)[0].rpartition(".")[2] if value.split() else ""
     if module == "IAMLoginModule":
         return {"sasl.mechanisms": _IAM}
@@ -166,9 +166,9 @@ def _keystore(value: str, kind: str) -> dict[str, str]:
 
 
 def complete(given: Mapping[str, str], bootstrap: Sequence[str]) -> dict[str, Any]:
-    """Add the addresses to the properties. If they ask for IAM of Amazon MSK, also add a source of tokens.
+    """Add the addresses to the properties. For Amazon MSK's IAM, also add a source of tokens.
 
-    The source is tried once, because librdkafka does not say why a token is missing. Raises `NoToken` if AWS gives no
+    The source is called once, because librdkafka does not say why a token is missing. Raises `NoToken` if AWS gives no
     token, and `ValueError` if there is no Region.
     """
     properties: dict[str, Any] = {**given, "bootstrap.servers": ",".join(bootstrap)}

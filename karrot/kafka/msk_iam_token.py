@@ -29,7 +29,7 @@ def region_of(bootstrap: Sequence[str]) -> str | None:
 
 
 def token(credentials: ReadOnlyCredentials, region: str) -> str:
-    """Make a token from credentials. It is valid for a quarter of an hour."""
+    """Make a token from credentials. The token is valid for 15 minutes."""
     request = AWSRequest("GET", f"https://kafka.{region}.amazonaws.com/?Action=kafka-cluster%3AConnect")
     SigV4QueryAuth(credentials, _SERVICE, region, expires=_LIFETIME_S).add_auth(request)
     signed = f"{request.url}&User-Agent={_AGENT}"
@@ -37,9 +37,9 @@ def token(credentials: ReadOnlyCredentials, region: str) -> str:
 
 
 class TokenSource:
-    """The function that librdkafka calls for a token and its time of expiry. It finds credentials as AWS's tools do.
+    """The function that librdkafka calls for a token and its expiry time. It finds credentials as AWS's tools do.
 
-    ``trouble`` is why the last call failed. It is empty if the last call succeeded. Raises `ValueError` if there is no
+    ``trouble`` is why the last call failed, or ``""`` if the last call succeeded. Raises `ValueError` if there is no
     Region.
     """
 

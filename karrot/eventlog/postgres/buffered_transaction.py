@@ -1,7 +1,7 @@
 """Collects the rows of one transaction in memory, and writes them to PostgreSQL together.
 
-A commit needs two round trips, however many events it has: one takes the lock and finds the groups and log-end
-histories of the events, and one writes everything.
+A commit needs two round trips, however many events it has: the first takes the lock and finds the groups and log-end
+histories of the events, and the second writes everything.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ from karrot.eventlog.transaction_rules import (
 from karrot.eventlog.writer import KEPT_REJECTS, PendingWrites
 
 _BLOCKS = 16
-"""About how many blocks the events fill: a block is dropped whole, so the log loses a sixteenth at once."""
+"""The events fill about this many blocks. A block is dropped whole, so the log loses a sixteenth at once."""
 
 _ROW_OVERHEAD = 120
 """The bytes of an event's row and of its entry in the index, in addition to its body."""
@@ -128,9 +128,9 @@ class LogRow(NamedTuple):
 
 
 class PostgresTransaction(Transaction):
-    """A transaction that holds the lock on ``log``. `settle` writes its rows. ``began_block``: it began a block.
+    """A transaction with the lock on ``log``. `settle` writes its rows. ``began_block`` is true if it began a block.
 
-    ``groups`` are the rows of the groups that its events need. ``log_ends`` are the rows of the ``asked`` histories.
+    ``groups`` are the rows of its events' groups, and ``log_ends`` those of the requested histories, ``asked``.
     """
 
     _forget_before = _FORGET_BEFORE
@@ -187,7 +187,7 @@ class PostgresTransaction(Transaction):
         return self._session.execute(sql, (before_ms,)).rowcount
 
     def begin_at(self, first_seq: int) -> int:
-        """Delete the events before ``first_seq``, for readers. Returns how many."""
+        """Hide the events before ``first_seq`` from readers. Returns their number."""
         deleted = max(0, min(first_seq, self.last_seq + 1) - self.first_seq)
         if deleted:
             self.first_seq += deleted
@@ -277,7 +277,7 @@ class PostgresTransaction(Transaction):
             self._session.execute(_FORGET_REJECTS)
 
     def _block(self, log_ms: int) -> tuple[int, int, int]:
-        """The block of the next commit, its bytes and its beginning. A block ends by its size or by its age."""
+        """The next commit's block, its bytes and its start time. A block ends when it is too large or too old."""
         size = self._log.block_bytes + sum(len(row[-2]) + len(row[-1]) + _ROW_OVERHEAD for row in self._events)
         is_full = size >= max(_LEAST_BLOCK_BYTES, self._limits.max_bytes // _BLOCKS)
         is_old = log_ms - self._log.block_ms >= max(1, self._limits.retention_ms // _BLOCKS)

@@ -1,7 +1,7 @@
 """Opens connections to PostgreSQL and pools them, with a limit for the time of each answer.
 
-While PostgreSQL is away, threads of the pool try again and again until a connection opens. So no request waits for a
-server that is away, and no threads pile up.
+While PostgreSQL is unreachable, the pool's threads retry until a connection opens. So no request waits for an
+unreachable server, and threads do not pile up.
 """
 
 import contextlib
@@ -46,8 +46,6 @@ class _ArrayDumper(Dumper):
 
 
 class IntegersDumper(_ArrayDumper):
-    """Packs `Integers`."""
-
     oid = _INT8.array_oid
 
     def dump(self, obj: Integers) -> Buffer:
@@ -62,8 +60,6 @@ class IntegersDumper(_ArrayDumper):
 
 
 class TextsDumper(_ArrayDumper):
-    """Packs `Texts`."""
-
     oid = _BYTEA.array_oid
 
     def dump(self, obj: Texts) -> Buffer:
@@ -79,27 +75,27 @@ def _header(kind: TypeInfo, values: Sequence[object]) -> bytes:
 
 DEFAULT_SCHEMA = "karrot"
 Password = Callable[[], str | None]
-"""Returns the password for the next connection. ``None`` leaves it to libpq: its password file, or ``PGPASSWORD``."""
+"""Returns the password for the next connection. With ``None``, libpq uses its password file or ``PGPASSWORD``."""
 
 READ_LIMIT_S = 1.6
-"""How long one read may take. Every request must have its answer within 2 s."""
+"""The time limit of one read. Every request must have its answer within 2 s."""
 
 _STATEMENT_TIMEOUT = "1400ms"
-"""Less than `READ_LIMIT_S`: a server that is only slow answers with an error before its connection is closed."""
+"""Less than `READ_LIMIT_S`, so that a slow server answers with an error before its connection is closed."""
 
 _OPEN_LIMIT_S = 1.2
 """How long a caller waits for a connection."""
 
 _AWAY_S = 3.0
-"""After this time without news, a caller waits for a connection again, even if PostgreSQL was away."""
+"""After this time without a result, callers wait for a connection again, even if PostgreSQL was unreachable."""
 
 _CONNECT_S = 2
 _MOST = 32
-"""More connections than a process has threads. They are opened while requests wait for one."""
+"""More connections than a process has threads. A connection opens when a request waits for it."""
 
 _IDLE_S = 60.0
 _AGAIN_S = 0.5
-"""How long the pool tries to replace a lost connection. Then it opens one when a caller needs it."""
+"""The pool retries a lost connection for this time. Later, a connection opens when a caller needs it."""
 
 _DEFAULTS: Mapping[str, str] = {
     "application_name": "karrot",
@@ -110,16 +106,16 @@ _DEFAULTS: Mapping[str, str] = {
     "keepalives_count": "3",
     "tcp_user_timeout": "5000",
 }
-"""Parameters of libpq that the URL may replace."""
+"""Default parameters of libpq, which the URL may replace."""
 
 _log = structlog.get_logger(__name__)
-logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it warns of each attempt while PostgreSQL is away
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it warns of each retry
 
 T = TypeVar("T")
 
 
 class Session(psycopg.Connection[tuple[Any, ...]]):
-    """A connection whose answers can have a time limit. libpq has none for an answer that never comes."""
+    """A connection with an optional time limit for answers. libpq waits forever for a missing answer."""
 
     _until_s: float | None = None
 
@@ -136,12 +132,12 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         return super().wait(gen if self._until_s is None else self._bounded(gen, self._until_s), *arguments, **options)
 
     def set(self, **settings: str) -> None:
-        """Change settings of the session. The startup packet has none: PgBouncer refuses those it does not know."""
+        """Change settings of the session. The startup packet has no settings: PgBouncer refuses unknown ones."""
         calls = ", ".join("set_config(%s, %s, false)" for _ in settings)
         self.execute(f"SELECT {calls}", [text for pair in settings.items() for text in pair])
 
     def is_usable(self) -> bool:
-        """Whether the connection is open and idle. An idle server sends nothing, so data to read mean its end."""
+        """Whether the connection is open and idle. Data from an idle server mean that the session ended."""
         if self.closed or self.info.transaction_status != TransactionStatus.IDLE:
             return False
         poll = select.poll()  # select() refuses a process with more than 1,024 open files
@@ -149,7 +145,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         return not poll.poll(0)
 
     def _bounded(self, gen: PQGen[T], until_s: float) -> PQGen[T]:
-        """``gen``, which psycopg continues when there is data, and also ten times a second."""
+        """Wrap ``gen``, so that psycopg continues it when there is data, but also ten times a second."""
         try:
             wanted = next(gen)
             while True:
@@ -203,10 +199,10 @@ class Database:
         self._hosts = _hosts(url.parameters)
 
     def open(self, **session: str) -> Session:
-        """Open a connection with more settings of its session. Raises `LogUnavailableError`."""
+        """Open a connection with additional session settings. Raises `LogUnavailableError`."""
         try:
             return self._open(session)
-        except Exception as error:  # a command for the password and AWS's libraries raise anything
+        except Exception as error:  # a password command and AWS's libraries can raise any exception
             raise LogUnavailableError(f"cannot connect to PostgreSQL: {one_line(error)}") from error
 
     def _open(self, settings: Mapping[str, str]) -> Session:
@@ -235,7 +231,7 @@ class Database:
         return session
 
     def _parameters(self) -> Mapping[str, Any]:
-        """The URL's parameters. The host of the newest connection comes first: an unreachable host costs seconds."""
+        """The URL's parameters, the last connection's host first, because an unreachable host costs seconds."""
         if len(self._hosts) < 2:  # noqa: PLR2004 - there is no other order
             return self.url.parameters
         columns = zip(*self._hosts, strict=True)
@@ -252,10 +248,10 @@ def _hosts(parameters: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
 
 
 class Sessions:
-    """The pooled connections of one event log. Create it after the fork, because it has threads.
+    """The connection pool of one event log. Create it after the fork, because it has threads.
 
-    While PostgreSQL is ``away``, callers do not wait for a connection. After one of the ``losses``, another server may
-    answer, without the newest events.
+    ``away`` is why PostgreSQL is unreachable: callers do not wait for a connection. ``losses`` counts lost connections.
+    After a loss, another server may answer, without the newest events.
     """
 
     def __init__(self, database: Database) -> None:
@@ -277,12 +273,12 @@ class Sessions:
 
     @property
     def trouble(self) -> str | None:
-        """Why the last read failed; ``None`` if the next one can succeed: a process that is not ready gets none."""
+        """Why the last read failed; ``None`` if PostgreSQL is reachable: a process that is not ready gets no read."""
         return self._failed if self.away is not None else None
 
     @contextlib.contextmanager
     def reading(self) -> Iterator["ReadSession"]:
-        """A connection for one read. Raises `LogUnavailableError` if the database cannot be read in time."""
+        """Lend a connection for one read. Raises `LogUnavailableError` if the database cannot be read in time."""
         until_s = time.monotonic() + READ_LIMIT_S
         try:
             with self.taken() as session, session.limited(until_s - time.monotonic()):
@@ -297,7 +293,7 @@ class Sessions:
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[Session]:
-        """A connection for the block."""
+        """Lend a connection for a ``with`` block."""
         session = self.take()
         try:
             yield session
@@ -310,7 +306,7 @@ class Sessions:
             self.give_back(session)
 
     def take(self) -> Session:
-        """A connection, to be given back. Raises `LogUnavailableError`, at once while PostgreSQL is away."""
+        """Take a connection out of the pool. Raises `LogUnavailableError`, at once while PostgreSQL is unreachable."""
         until_s = time.monotonic() + _OPEN_LIMIT_S
         if self.away and time.monotonic() < self._away_until_s and not self._pool.get_stats()["pool_available"]:
             raise LogUnavailableError(self.away)
@@ -327,7 +323,7 @@ class Sessions:
             self.give_back(session)
 
     def give_back(self, session: Session) -> None:
-        """Give a connection back. The pool replaces a closed one."""
+        """Give a connection back. The pool replaces a closed connection."""
         self.losses += session.closed
         self._pool.putconn(session)
 
@@ -342,12 +338,12 @@ class Sessions:
         return session
 
     def try_again(self) -> None:
-        """Find out whether PostgreSQL is back."""
+        """Check whether PostgreSQL can be reached again."""
         with contextlib.suppress(LogUnavailableError):
             self.connect().close()
 
     def close(self) -> None:
-        """Close the idle connections, and each other one when it is given back."""
+        """Close the idle connections now, and each other connection when it is given back."""
         self._pool.close(_CONNECT_S)
 
     def _note(self, away: str | None) -> None:

@@ -29,23 +29,23 @@ from karrot.eventlog.writer import Job, Take, WriteBuffer, write_apart
 
 T = TypeVar("T")
 _COMMIT_LIMIT_S = 5.0
-"""How long a commit may take until its connection is closed. Callers wait less, and are answered ``unconfirmed``."""
+"""After this time, a commit's connection is closed. Callers wait less long, and get the answer ``unconfirmed``."""
 
 _LOCK_TIMEOUT = "1500ms"
 """How long a commit waits for the commits of other replicas."""
 
 _IDLE_TIMEOUT = "3s"
-"""After this time PostgreSQL ends the transaction of a frozen process, because it holds the lock on the log."""
+"""After this time, PostgreSQL ends a frozen process's transaction, which holds the lock on the log."""
 
 _MOST_HISTORIES = 2000
-"""The most log-end histories that are found together. A commit finds others one by one, so that memory is bounded."""
+"""A commit finds at most this many log-end histories together, and others one by one, so that memory is bounded."""
 
 _UNSTORABLE = (
-    *(psycopg.DataError, psycopg.IntegrityError),  # the classes 22 and 23
+    *(psycopg.DataError, psycopg.IntegrityError),  # SQLSTATE classes 22 and 23
     *(errors.ProgramLimitExceeded, errors.StatementTooComplex, errors.TooManyColumns, errors.TooManyArguments),  # 54
     *(TypeError, ValueError, OverflowError),
 )
-"""The errors that are about one row, not about the server."""
+"""The errors that one row causes, not the server."""
 
 _log = structlog.get_logger(__name__)
 
@@ -78,7 +78,7 @@ class PostgresCommitter:
         self.began_block = False
 
     def commit(self, take: Take) -> None:
-        """Run the jobs. Raises `LogUnavailableError` (nothing stored) or `UnconfirmedError` (nobody knows)."""
+        """Run the jobs. Raises `LogUnavailableError` (nothing stored) or `UnconfirmedError` (maybe stored)."""
         try:
             session = self._open()
             jobs = take()
@@ -96,7 +96,7 @@ class PostgresCommitter:
         self.trouble = None
 
     def run(self, work: Callable[[PostgresTransaction], T]) -> T:
-        """Run one piece of work in a durable transaction, in the writer's thread. Raises as `commit`."""
+        """Run one piece of work in a durable transaction, in the writer's thread. Raises what `commit` raises."""
         job = Job(work)
         self.commit(lambda: [job])
         if job.error is not None:
@@ -148,7 +148,7 @@ class PostgresCommitter:
             if not sent or _is_refusal(error):
                 _roll_back(session)
                 raise
-            # The commit may be made. Its counters and rejects are then stored again with the next commit.
+            # The commit may have succeeded. The next commit then stores its counters and rejects a second time.
             _log.warning("the connection was lost during a commit", code="connection_lost", reason=one_line(error))
             session.close()
             reason = f"the connection to PostgreSQL was lost during a commit: {one_line(error)}"
@@ -197,8 +197,8 @@ class PostgresCommitter:
 def _is_refusal(error: BaseException) -> bool:
     """Whether PostgreSQL has refused a statement, so that no later statement was executed.
 
-    An error without a code comes from the session. The classes 08 and 57 say that the session ends: it may have
-    executed everything before.
+    An error without a code comes from the connection. The classes 08 and 57 mean that the session ended: all statements
+    may have been executed before.
     """
     return isinstance(error, psycopg.Error) and (error.sqlstate or "08")[:2] not in {"08", "57"}
 

@@ -1,8 +1,8 @@
-"""Holds the lead among all processes that share a database, with an advisory lock of a session of its own.
+"""Holds the lead among all processes that share a database, with an advisory lock in a separate session.
 
-The leader asks the session before it sends anything: while the session answers, no other process has the lock. The
-questions also keep the session alive, because PostgreSQL ends it after 10 seconds of silence. So a frozen or
-unreachable leader loses the lock. If it was frozen between the question and the sending, one batch is sent twice.
+The leader queries the session before it sends anything: while the session answers, no other process has the lock. The
+queries also keep the session alive, because PostgreSQL ends a session after 10 idle seconds. So a frozen or unreachable
+leader loses the lock. If a leader freezes between the query and the sending, one batch is sent twice.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from karrot.eventlog.postgres.connections import Session, Sessions, one_line
 from karrot.eventlog.postgres.schema import end_frozen_commits
 
 _LOCK = 0x4B4C
-"""The first key of the advisory lock. The second is a hash of the schema's name: each schema has its own leader."""
+"""The first key of the advisory lock. The second is a hash of the schema's name, so each schema has a leader."""
 
 _SILENCE = "10s"
 _ANSWER_S = 3.0
@@ -28,7 +28,7 @@ WHO_LEADS = (
     "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
     f"AND classid = {_LOCK} AND objid::bigint = hashtext(current_schema())::bigint & 4294967295 AND objsubid = 2)"
 )
-"""The name of the leader. The name of a process that died stays in ``log``, so the lock decides."""
+"""Selects the leader's name. A dead process's name stays in ``log``, so the lock decides."""
 
 _GIVE_UP = "UPDATE log SET leader = NULL, leader_name = NULL WHERE leader = %s"
 
@@ -36,11 +36,11 @@ _log = structlog.get_logger(__name__)
 
 
 class LeaderLock:
-    """The lead of one process. ``name`` is how people know this process.
+    """Takes and gives up the lead for one process. People see the process as ``name``.
 
-    ``token`` is a random text while this process leads, and the log has the same text. A commit refuses a write of the
-    leader if the log has another token, because the process could be frozen between the question and the write. It is
-    empty after the lead was lost or given up, and ``None`` if this process never led.
+    ``token`` is a random string while this process leads, and the log has the same string. A commit refuses a leader's
+    write if the log has another token, because the process may have been frozen between the query and the write.
+    ``token`` is ``""`` after the lead was lost or given up, and ``None`` if this process never led.
     """
 
     def __init__(self, sessions: Sessions, name: str) -> None:
@@ -64,7 +64,7 @@ class LeaderLock:
                 return False
 
     def leads(self) -> bool:
-        """Whether this process leads. It asks PostgreSQL."""
+        """Ask PostgreSQL whether this process leads."""
         with self._lock:
             return bool(self.token) and self._answers()
 

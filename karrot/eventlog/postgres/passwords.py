@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 _COMMAND_S = 10.0
 _KEPT_S = 5.0
-"""How long the output of a command or a token serves further connections: several may open at once."""
+"""A command's output or a token is reused for this time, because several connections may open at once."""
 
 _PORT = 5432
 _MOST_BYTES = 64 * 1024
 
 
 def password_of(settings: Settings, url: DatabaseUrl) -> Password:
-    """The source of passwords that the settings name. Raises `OSError` and `ValueError` when it is called and fails."""
+    """Return the settings' source of passwords. A call of this source that fails raises `OSError` or `ValueError`."""
     if settings.event_log_password_file:
         return lambda: _from_file(settings.event_log_password_file or Path())
     if settings.event_log_password_command:
@@ -40,7 +40,7 @@ def password_of(settings: Settings, url: DatabaseUrl) -> Password:
 
 
 class KeptPassword:
-    """A password that ``get`` makes, and that is used for some seconds."""
+    """Caches the password from ``get`` for some seconds."""
 
     def __init__(self, get: Callable[[], str]) -> None:
         self._get = get
@@ -87,7 +87,7 @@ def _one_line(content: bytes, what: str) -> str:
 
 
 def _rds_token(url: DatabaseUrl) -> str:
-    """A token for the first host of the URL, signed with the credentials that AWS's tools find."""
+    """Make a token for the first host of the URL, signed with the credentials that AWS's tools find."""
     from botocore.exceptions import BotoCoreError, ClientError
     from botocore.session import Session
 

@@ -4,8 +4,8 @@ The tables are in a PostgreSQL schema of their own. Names of groups are in UTF-8
 and ``bytea`` sorts as SQLite does.
 
 The row of ``log`` is the lock of every commit. A commit takes its sequence numbers from this row, and the row stays
-locked until the commit is visible. So sequence numbers appear in their order and without gaps: a reader that follows
-the log cannot pass an event that appears later. An advisory lock would need a statement more.
+locked until the commit is visible. So events become visible in the order of their sequence numbers and without gaps: a
+reader cannot miss an event. An advisory lock would need one more statement.
 
 Events are in partitions, which Karrot calls blocks. Karrot deletes a whole block by dropping its table, which needs no
 vacuum. ``log.first_seq`` is the oldest event that is not deleted. Older events may still be in the oldest block, and
@@ -28,7 +28,7 @@ from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.postgres.connections import Database, Session, one_line
 
 _APPLICATION = "karrot"
-"""What `schema_version` says about Karrot's schema."""
+"""The value that identifies Karrot's schema in `schema_version`."""
 
 _OLDEST_SERVER = 140000
 _FIRST_BLOCK = 1
@@ -125,10 +125,10 @@ ALTER TABLE log_ends ALTER samples SET STORAGE EXTERNAL;
 CREATE INDEX log_ends_touched ON log_ends (touched_ms);
 """
 
-# ``heard`` had the time of a replica's wall clock, and kept the largest one.
+# ``heard`` had times of the replicas' wall clocks, and kept the largest time.
 _VERSION_2 = "UPDATE heard SET at_ms = log_ms - greatest(0, wall_ms - at_ms) FROM log"
 
-# The column ``age`` is part of it, and stays for rows of 2.0.0a1. Readers compute a summary that is missing.
+# The summary includes ``age``. That column stays for rows of 2.0.0a1. Readers compute a missing summary.
 _VERSION_3 = """
 ALTER TABLE events ADD COLUMN summary bytea; -- a checksum, and karrot.eventlog.base.EventSummary as msgpack
 CREATE OR REPLACE VIEW kept_events AS SELECT * FROM events WHERE seq >= (SELECT first_seq FROM log);
@@ -184,8 +184,8 @@ AND pid IN (SELECT pid FROM pg_locks WHERE relation = 'log'::regclass AND mode =
 def end_frozen_commits(connection: Session) -> None:
     """End the sessions that have held the lock on ``log`` for 4 s and wait for their client.
 
-    The client was frozen, or cut off, between two messages of one commit. No timeout of PostgreSQL ends such a session:
-    it executes no statement, and it counts as idle only when the last message has arrived. So every replica would wait.
+    Their clients froze, or were cut off, between two messages of one commit. No timeout of PostgreSQL ends such a
+    session: it executes no statement, and is idle only after the last message. Otherwise, every replica would wait.
     """
     try:
         if ended := connection.execute(_END_FROZEN_COMMITS).rowcount:
@@ -203,7 +203,7 @@ def end_frozen_commits(connection: Session) -> None:
 
 
 def new_block(block: int, first_seq: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The statements that begin a block. They block nobody, as ``CREATE TABLE ... PARTITION OF`` would."""
+    """The statements that begin a block. They block no reader; ``CREATE TABLE ... PARTITION OF`` would."""
     yield f"CREATE TABLE {block_table(block)} (LIKE events INCLUDING DEFAULTS)", ()
     yield f"ALTER TABLE events ATTACH PARTITION {block_table(block)} FOR VALUES IN ({block})", ()
     yield "INSERT INTO blocks VALUES (%s, %s)", (block, first_seq)
@@ -235,8 +235,8 @@ def _refuse_unsafe_server(connection: Session) -> None:
 def _refuse_transaction_pooling(database: Database, connection: Session) -> None:
     """Refuse a pooler that gives each transaction another connection: the lead needs a session of its own.
 
-    A setting of the first session is looked up while a second session is in a transaction. With a pooler, the second
-    session took over the server's connection, so the first one does not find its setting.
+    The first session reads its own setting while a second session is in a transaction. With a pooler, the second
+    session has the first connection to the server, so the first session does not find its setting.
     """
     token = secrets.token_hex(8)
     sentence = (
@@ -257,7 +257,7 @@ def _refuse_transaction_pooling(database: Database, connection: Session) -> None
 
 
 def _migrate_patiently(connection: Session, schema: str, migrations: Sequence[str]) -> None:
-    """Create or migrate the schema. Wait for readers in short turns, because meanwhile no replica can commit."""
+    """Create or migrate the schema. Wait for readers in short steps, because no replica can commit during a wait."""
     until_s = time.monotonic() + _START_S
     while True:
         try:
@@ -292,7 +292,7 @@ def _create_or_migrate(connection: Session, schema: str, migrations: Sequence[st
 
 
 def _version(connection: Session, schema: str) -> int:
-    """The version of the schema, 0 for a new one, which is created. Raises `LogUnavailableError` for a foreign one."""
+    """The schema's version; 0 for a new schema, which is created. Raises `LogUnavailableError` for a foreign schema."""
     exists = _one(connection, "SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", schema)[0]
     if not exists:
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))

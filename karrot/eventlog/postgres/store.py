@@ -3,8 +3,8 @@
 Each worker has one writer thread, a few reading connections, and one connection for the lead. Open the log after the
 fork: threads and connections do not survive a fork.
 
-While the database is away, `PostgresEventLog` answers what pages and scrapes need from memory: the newest state that
-this process has read, for as long as groups are shown after their last event.
+While the database is unreachable, `PostgresEventLog` answers pages and scrapes from memory, with the newest state that
+this process has read. Memory is used for as long as groups are shown after their last event.
 """
 
 import contextlib
@@ -81,7 +81,7 @@ def _standby_lags(connection: ReadConnection) -> Mapping[str, float] | None:
 
 _log = structlog.get_logger(__name__)
 _DROP_TIMEOUT = "SET LOCAL lock_timeout = '100ms'"
-"""How long dropping a block waits for readers of the events. Meanwhile new readers wait too."""
+"""The drop of a block waits this long for readers of the events. New readers wait during this time too."""
 
 _FIRST_WITHIN_RETENTION = (
     "SELECT coalesce((SELECT seq FROM kept_events WHERE log_time_ms >= ? ORDER BY seq LIMIT 1), last_seq + 1) FROM log"
@@ -90,7 +90,7 @@ _NEXT_BLOCK = (
     "SELECT b.first_seq FROM blocks b, log WHERE b.first_seq > log.first_seq AND b.first_seq <= log.last_seq "
     "ORDER BY b.block LIMIT 1"
 )
-"""The place where the block after the oldest one begins, if it has events: the newest events always stay."""
+"""Selects where the block after the oldest block begins, if it has events: the newest events always stay."""
 
 _COLUMNS = ", ".join(EVENT_FIELDS)
 _PAGE = (
@@ -105,7 +105,7 @@ _SIZE = (
 
 
 class PostgresEventLog(SqlEventLog):
-    """The event log in a prepared schema. ``name`` is how people know this process when it leads."""
+    """The event log in a prepared schema. People see this process as ``name`` when it leads."""
 
     _writer: Writer
     _event_columns = _COLUMNS
@@ -169,7 +169,7 @@ class PostgresEventLog(SqlEventLog):
         return found
 
     def group(self, key: GroupKey) -> GroupState | None:
-        """One live group; its last known state while the database is away. A group may be newer than the memory."""
+        """One live group; its last known state while the database is unreachable. Memory may lack a new group."""
         try:
             return super().group(key)
         except LogUnavailableError:
@@ -188,7 +188,7 @@ class PostgresEventLog(SqlEventLog):
         return self._or_last("counters", super().counters)
 
     def recall(self, reporter: str, name: str) -> bytes | None:
-        """The value that a reporter saved under a name. The leader continues with it, so it gets no older value."""
+        """The value that a reporter saved under a name. The leader gets no value from memory, which may be older."""
         recall = super().recall
         if self._leader.token:
             return recall(reporter, name)
@@ -247,7 +247,7 @@ class PostgresEventLog(SqlEventLog):
         self._sessions.close()
 
     def _or_last(self, name: str, read: Callable[[], T]) -> T:
-        """What ``read`` returns. If the database is away: what it returned last, if groups are shown for so long."""
+        """Return the result of ``read``. While the database is unreachable, its last result if that is not too old."""
         try:
             value = read()
         except LogUnavailableError:
@@ -259,7 +259,7 @@ class PostgresEventLog(SqlEventLog):
         return value
 
     def _refresh(self) -> None:
-        """Read everything from time to time: a scrape may reach only one of several workers."""
+        """Read everything at intervals, because a scrape may reach only one of several workers."""
         reads = (self.live, self._heard, self.reporters, self.counters, self.size, self.leader, self.database)
         due_s = 0.0
         while not self._stop.is_set():
@@ -274,7 +274,7 @@ class PostgresEventLog(SqlEventLog):
             self._stop.wait(_LOOK_S)
 
     def _last_known(self) -> Sequence[GroupState]:
-        """The groups in memory. Raises if all of them have expired: no groups would look like an empty log."""
+        """The groups in memory. Raises if all groups have expired: an empty list would mean an empty log."""
         if self._live.age_ms() > self._limits.stale_after_ms:
             raise LogUnavailableError(self.writable() or "PostgreSQL cannot be read")
         return self._live.last_known()
@@ -313,7 +313,7 @@ class PostgresEventLog(SqlEventLog):
         return LogSize(last - first + 1, used, groups, first if last >= first else 0, last if last >= first else 0)
 
     def _make_room(self) -> None:
-        """Keep the log within its size after a commit that began a block: the leader alone would come too late."""
+        """Keep the log within its size after a commit that began a block. The leader's `prune` would come too late."""
         if self._committer.began_block:
             self._committer.began_block = False
             try:
@@ -326,10 +326,10 @@ class PostgresEventLog(SqlEventLog):
                 )
 
     def _shrink(self, run: Callable[[Callable[[PostgresTransaction], int]], int]) -> int:
-        """Delete the oldest blocks until the log has room, in transactions of ``run``. Returns how many events.
+        """Delete the oldest blocks until the log has room, in transactions of ``run``. Returns the number of events.
 
-        Raises `LogUnavailableError` if the size cannot be read: a size from memory would not decrease, and every block
-        would go.
+        Raises `LogUnavailableError` if the size cannot be read. With a size from memory, which never decreases, every
+        block would be deleted.
         """
         deleted = 0
         while self._drop_empty() and self._size_now().bytes > self._limits.max_bytes * NEARLY_FULL:
@@ -341,7 +341,7 @@ class PostgresEventLog(SqlEventLog):
         return deleted
 
     def _drop_empty(self) -> bool:
-        """Drop blocks without events. False if a reader holds a block: more would free nothing."""
+        """Drop blocks without events. Returns false if a reader holds a block: more drops would free nothing."""
         sql = (
             "SELECT block FROM blocks b WHERE EXISTS (SELECT FROM blocks n WHERE n.block = b.block + 1 "
             "AND n.first_seq <= (SELECT first_seq FROM log)) ORDER BY block"

@@ -4,7 +4,7 @@
 ``commit.lock`` held during each commit, by the worker that commits
 ``leader.lock`` held by the leader
 ``events.db``   the log; ``events.db.corrupt-<time>`` is a damaged log that Karrot renamed
-``log-id``      the id of the log that belongs here; without it an emptied file would be taken for a new one
+``log-id``      the id of the directory's log; without it, an emptied log would look like a new log
 """
 
 import os

@@ -127,10 +127,10 @@ CREATE TABLE posts (
 CREATE INDEX posts_by_time ON posts (log_time_ms);
 """
 
-# ``heard`` had the time of the wall clock, and kept the largest one.
+# ``heard`` had times of the wall clock, and kept the largest time.
 _VERSION_7 = "UPDATE heard SET at_ms = (SELECT log_ms - max(0, wall_ms - at_ms) FROM log);"
 
-# The column ``age`` is part of it, and stays for rows of 2.0.0a1. Readers compute a summary that is missing.
+# The summary includes ``age``. That column stays for rows of 2.0.0a1. Readers compute a missing summary.
 _VERSION_8 = (
     "ALTER TABLE events ADD COLUMN summary BLOB; -- a checksum, and karrot.eventlog.base.EventSummary as msgpack"
 )
@@ -147,7 +147,7 @@ class DamagedDatabaseError(Exception):
 
 
 def connect(path: Path, *, max_bytes: int, create: bool = False) -> apsw.Connection:
-    """Open the file for durable commits, within ``max_bytes``: on a full volume, SQLite cannot delete rows."""
+    """Open the file for durable commits. ``max_bytes`` limits its size: on a full volume, SQLite cannot delete rows."""
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     connection = apsw.Connection(str(path), flags=flags)
     connection.set_busy_timeout(_BUSY_MS)
@@ -160,7 +160,6 @@ def connect(path: Path, *, max_bytes: int, create: bool = False) -> apsw.Connect
 
 
 def connect_reader(path: Path) -> apsw.Connection:
-    """Open the file for reading only."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_timeout(_BUSY_MS)
     connection.execute("PRAGMA query_only=1")
@@ -168,7 +167,7 @@ def connect_reader(path: Path) -> apsw.Connection:
 
 
 def create_or_migrate(connection: apsw.Connection, anchor: Anchor, migrations: Sequence[str] = MIGRATIONS) -> int:
-    """Migrate the schema. Returns the version before it. Raises `LogUnavailableError` for a newer Karrot's file."""
+    """Migrate the schema. Returns the old version. Raises `LogUnavailableError` for a newer Karrot's file."""
     before: int = connection.pragma("user_version")
     if before > len(migrations):
         raise LogUnavailableError(
@@ -216,7 +215,7 @@ def set_aside(directory: Path, clock: Clock, reason: str) -> None:
 
 
 def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connection:
-    """Open or create the log, and write ``log-id``. A new log counts the replaced logs, and a missing one."""
+    """Open or create the log, and write ``log-id``. A new log counts the logs that were damaged or missing."""
     connection = connect(directory / DATABASE, max_bytes=max_bytes, create=True)
     before = create_or_migrate(connection, anchor)
     marker = directory / MARKER
@@ -254,11 +253,11 @@ class LogFile:
         )
 
     def distrust(self) -> None:
-        """Let `follow` open the file again: after an I/O error, the connection may hold wrong data about it."""
+        """Make `follow` open the file again: after an I/O error, the connection may hold wrong data about the file."""
         self._broken = True
 
     def follow(self) -> None:
-        """Ensure that the write connection uses the present files, not replaced ones, and that they are not damaged."""
+        """Ensure that the write connection uses the present files, and that the present files are not damaged."""
         if self._broken or _identity(self.path) != self._opened:
             self._open()
         elif _identity(self._wal) != self._opened_wal:
@@ -278,7 +277,7 @@ class LogFile:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
-        """A connection for one short read. Raises `LogUnavailableError` if the file cannot be read."""
+        """Lend a connection for one short read. Raises `LogUnavailableError` if the file cannot be read."""
         try:
             identity, connection = self._reader()
             yield connection
@@ -322,7 +321,7 @@ class LogFile:
             "the write-ahead log was deleted while the service runs; merging the copy that is still open",
             code="wal_deleted",
         )
-        # The first worker to notice merges it for all workers. From then on the other workers' open files are stale.
+        # The first worker to notice merges the log for all. From then on the other workers' open files are stale.
         with contextlib.suppress(apsw.IOError):
             self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self.connection.close()
@@ -342,8 +341,8 @@ class LogFile:
 class Checkpointer:
     """Copies the write-ahead log into the database file (a checkpoint), under ``commit.lock``.
 
-    It runs after clients have their answers. By default SQLite does a checkpoint within a commit, so every client of
-    that commit would wait for two more flushes. Logs a warning if the write-ahead log grows nevertheless.
+    A checkpoint runs after clients have their answers. By default SQLite does a checkpoint within a commit, so every
+    client of that commit would wait for two more flushes. Logs a warning if the write-ahead log grows nevertheless.
 
     Only the writer thread uses it. ``seconds`` is a clock that never goes back.
     """
@@ -355,7 +354,7 @@ class Checkpointer:
         self._quiet_until = seconds()
 
     def run(self) -> None:
-        """Run a checkpoint if the write-ahead log is long enough. A failure loses nothing: the next one catches up."""
+        """Run a checkpoint if the write-ahead log is long enough. A failure loses nothing: the next run catches up."""
         if self._file.wal_frames < _FRAMES:
             return
         with self._lock:
@@ -383,7 +382,7 @@ class Checkpointer:
 
 
 class MemoryFile:
-    """Replaces `LogFile` for a log in memory. ``lock`` is held during each read and commit: none sees half a commit."""
+    """Replaces `LogFile` for a log in memory. Reads and commits hold ``lock``, so no read sees half a commit."""
 
     def __init__(self, clock: Clock, *, max_bytes: int) -> None:
         self.lock = threading.RLock()

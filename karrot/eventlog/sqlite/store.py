@@ -58,7 +58,7 @@ from karrot.eventlog.writer import (
 
 _TOO_OLD = "SELECT 1 FROM (SELECT log_time_ms FROM events ORDER BY seq LIMIT 1) WHERE log_time_ms < ?"
 _MOST_AT_ONCE = 64 << 20
-"""More bytes than one transaction needs. A worker admits half of this in large bodies, plus a group of small ones."""
+"""One transaction needs fewer bytes. A worker admits half of this in large bodies, plus a group of small bodies."""
 
 _PRUNED_AT_ONCE = 500
 _ATTEMPTS = 50
@@ -83,7 +83,7 @@ _UNSTORABLE = (
     *(apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError),
     *(TypeError, ValueError, OverflowError),
 )
-"""The errors that are about one row, not about the file."""
+"""The errors that one row causes, not the file."""
 
 _log = structlog.get_logger(__name__)
 
@@ -310,17 +310,17 @@ class SqliteDatabaseLog(SqlEventLog):
         return self._committer.trouble
 
     def memory_age_ms(self) -> None:
-        """None: the log is always read."""
+        """``None``: every read is from the log."""
 
     @property
     def replica(self) -> None:
-        """None: only one machine can use the log."""
+        """``None``: only one machine can use the log."""
 
     def leader(self) -> None:
-        """None: only one machine can use the log."""
+        """``None``: only one machine can use the log."""
 
     def database(self) -> None:
-        """None: SQLite has no server."""
+        """``None``: SQLite has no server."""
 
     def prune(self) -> int:
         before_ms = self.log_time_ms() - self._limits.retention_ms
