@@ -91,7 +91,7 @@ def _lines(findings: Findings) -> list[GroupLine]:
 
 
 def _lasted(incident: Incident, findings: Findings) -> float:
-    """The seconds that an incident lasted. An open incident lasts until the newest event."""
+    """Return the duration of an incident in seconds. An open incident lasts until the newest event."""
     ended_s = findings.heard_until_s if incident.ended_at is None else incident.ended_at.timestamp()
     return ended_s - incident.started_at.timestamp()
 
