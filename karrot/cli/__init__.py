@@ -64,7 +64,7 @@ class Program(click.Group):
         """Run the program and exit. With ``standalone_mode=False``, return or raise, as click does."""
         if not kwargs.get("standalone_mode", True):
             return super().main(*args, **kwargs)
-        # Open closed standard streams (``>&-``). Otherwise the next opened file would get the descriptor of a stream.
+        # Open closed standard streams (``>&-``). Otherwise the next opened file would become a standard stream.
         while (number := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
             os.set_inheritable(number, True)
         sys.stdout, sys.stderr = (each or os.fdopen(number, "w", closefd=False) for each in (sys.stdout, sys.stderr))
@@ -99,7 +99,7 @@ def _show(error: click.ClickException) -> int:
 
 
 def conflict(package: Path = Path(__file__).parents[1]) -> str | None:
-    """Return an error message if a distribution `karrot` has files in ``package``. pip overwrites files silently."""
+    """Say that a distribution `karrot` has files in ``package``, which pip can silently overwrite; else ``None``."""
     for found in distributions(name="karrot"):
         directory = Path(str(found.locate_file(""))).resolve()
         owns_files = re.search(rf'^"?{package.name}/', found.read_text("RECORD") or "", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Defines the errors that end a command with a message and an exit code, and handles the signals that stop it."""
+"""Defines the errors that end a command with a message and an exit code, and handles the signals that end a command."""
 
 import errno
 import signal

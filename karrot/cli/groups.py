@@ -94,10 +94,7 @@ class GroupAnswers:
 
 
 def _group_options(without_burrow: str) -> Callable[[Command], Command]:
-    """Return the shared options of the commands.
-
-    ``without_burrow`` is the help text on the use of --bootstrap-servers without --burrow.
-    """
+    """Return the shared options. ``without_burrow`` is the help text on --bootstrap-servers without --burrow."""
     return option_set(
         url_option(
             "--burrow",
@@ -247,7 +244,7 @@ def _listed(names: Sequence[str]) -> str:
 def ask(burrow: "Burrow", cluster: str, groups: Sequence[str], *, with_all_partitions: bool) -> GroupAnswers:
     """Ask Burrow for the verdicts on ``groups``, or on all groups. A few requests run at the same time.
 
-    A group that is deleted before its request is left out. If the user named the group, it gets an error instead.
+    A group that is deleted before its request is left out. If the user named the group, an error is shown instead.
     """
     from karrot.burrow.client import NotFound
     from karrot.http_client import RequestFailed
@@ -437,7 +434,6 @@ def _stability(asked: GroupAnswers, event: "LagEvent") -> str:
 
 
 def groups_json(asked: GroupAnswers) -> Iterator[str]:
-    """Yield the complete answer as one line of JSON."""
     failed = [{"group": group, "error": str(error)} for group, error in asked.failed.items()]
     groups = [_group_fields(asked, event) for event in asked.verdicts]
     yield json_line({"cluster": asked.cluster, "groups": groups, "failed": failed})

@@ -166,7 +166,7 @@ def _spans(since: datetime, until: datetime) -> "tuple[TimeRange, TimeRange]":
 
 @contextmanager
 def _answered(asked: _Asked) -> Iterator["History"]:
-    """Open the history. Its errors become `Refused`."""
+    """Open the history. The history's errors become `Refused`."""
     from karrot.history.results import HistoryError, HistoryFailed, UnclearGroup
     from karrot.history.table_queries import History
     from karrot.runbooks_and_remedies import TABLES_PROBLEMS
@@ -195,7 +195,6 @@ def _in_words(days: "Sequence[DayRange]") -> str:
 
 
 def _say_missing(days: "Days") -> None:
-    """Print the days that the tables lack, on standard error."""
     if days.missing:
         missing, held = (sum(each.length for each in part) for part in (days.missing, days.held))
         of_days = f"{missing} of {counted_plain(missing + held, 'day')}"
@@ -203,7 +202,7 @@ def _say_missing(days: "Days") -> None:
 
 
 def _days_json(days: "Mapping[str, Iterable[DayRange]]") -> dict[str, Any]:
-    """Return the JSON of named lists of day ranges, each with its first and last day."""
+    """Convert named lists of day ranges to JSON, each range with its first and last day."""
     return {
         name: [{"first": each.first.isoformat(), "last": each.last.isoformat()} for each in ranges]
         for name, ranges in days.items()
@@ -447,7 +446,7 @@ def describe(at: datetime, look_back: timedelta, **given: Any) -> None:
 
 
 def described_lines(group: "GroupDescription") -> Iterator[str]:
-    """Yield a line per partition as in Kafka's tool, a line with the sum, and why no owner is known, if so."""
+    """Yield a line per partition as in Kafka's tool, a line with the sum, and the reason if no owner is known."""
     table = PrintedTable(_DESCRIBED, [{"group": group.group} | each._asdict() for each in group.partitions])
     yield from table.lines(terminal_width())
     told = [f"lag {cell(group.lag)}", counted_plain(len(group.partitions), "partition")]

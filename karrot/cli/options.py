@@ -33,7 +33,6 @@ config_option = click.option(
     help="A TOML file with settings. Environment variables override it.",
 )
 karrot_option = partial(click.option, "--karrot", "url")
-"""The address of Karrot."""
 client_properties_option = partial(click.option, "--command-config", type=click.Path(path_type=Path, dir_okay=False))
 """A file with properties of a Kafka client. Kafka's own tools use the same option name."""
 

@@ -37,7 +37,7 @@ def safe(name: str) -> str:
 
 
 def shown(name: str, encoding: str = "utf-8") -> str:
-    """Format a name as one line. Control characters, and characters that ``encoding`` lacks, are escaped."""
+    """Format a name as one line. Escape control characters, and characters that ``encoding`` lacks."""
     plain = "".join(
         each if each.isprintable() else each.encode("unicode_escape", "surrogatepass").decode() for each in name
     )
@@ -114,7 +114,6 @@ def json_line(fields: Mapping[str, Any]) -> str:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print each line."""
     for line in lines:
         click.echo(line)
 

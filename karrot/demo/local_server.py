@@ -90,7 +90,6 @@ class CloudWatchReceiver:
         return Response(b"{}", content_type=_JSON)
 
     def page(self, _path: str, _body: bytes = b"") -> Response:
-        """Return the page with the newest values."""
         with self._lock:
             lines = [f"{name}  {each.value:.12g} {each.unit or ''}" for name, each in sorted(self._newest.items())]
             head = f"This local fake of Amazon CloudWatch has accepted {self._calls} calls. The newest values:\n"

@@ -337,7 +337,6 @@ class BurrowApi:
                 self._fixed[f"/v3/config/{kind}/{name}"] = _said(f"{kind} module detail returned", module=module)
 
     def answer(self, path: str, _body: bytes = b"") -> Response:
-        """Answer a GET request."""
         now_ms = self._clock.wall_ms()
         match path.rstrip("/").split("/")[1:]:
             case ["v3", "kafka", cluster, "consumer"] if cluster in CLUSTERS:

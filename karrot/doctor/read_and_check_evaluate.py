@@ -28,7 +28,7 @@ class EvaluateSeen:
 
 
 def read_evaluate(url: str, limits: Limits, *, now_ms: WallMs = wall_ms) -> EvaluateSeen:
-    """Read the state of evaluate. Raises `RequestFailed` if no program, or another program, answers at the URL."""
+    """Read the state of evaluate. Raises `RequestFailed` if evaluate does not answer at the URL."""
     with HttpClient(url, limits) as client:
         found = {each.name: each.value for each in read_samples(client)}
     interval, last = (found.get(name, nan) for name in (INTERVAL, LAST_BATCH))

@@ -66,7 +66,7 @@ class PrometheusSeen:
 
 
 def read_prometheus(url: str, limits: Limits, *, karrot_url: str | None = None) -> PrometheusSeen:
-    """Read Prometheus' state. Raises `RequestFailed` if no program, or another program, answers at the URL."""
+    """Read Prometheus' state. Raises `RequestFailed` if Prometheus does not answer at the URL."""
     parts = Parts()
     with HttpClient(url, limits) as client:
         now = client.read(_Reply[_Scalar], "/api/v1/query", {"query": "time()"}).data.result[0]

@@ -84,7 +84,7 @@ class BurrowSeen:
 
 
 def read_burrow(url: str, limits: Limits, *, karrot_url: str | None = None) -> BurrowSeen:
-    """Read Burrow's configuration, lists and verdicts, without changing Burrow. Raises `RequestFailed`."""
+    """Read Burrow's configuration, lists and verdicts, and change nothing. Raises `RequestFailed` without an answer."""
     with Burrow(url, limits) as burrow:
         listed, parts = burrow.clusters(), Parts()
         groups = _told(

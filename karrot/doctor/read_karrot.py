@@ -74,7 +74,6 @@ class KarrotSeen:
         return seconds(self.setting("STALE_AFTER")) or 300
 
     def of(self, metric: str) -> Iterator[Sample]:
-        """Return the samples of a metric."""
         return (sample for sample in self.samples if sample.name == metric)
 
     def total(self, metric: str, **labels: str) -> float:
@@ -102,7 +101,7 @@ class KarrotSeen:
 
 
 def read_karrot(url: str, limits: Limits, *, token: str | None = None, has_evaluate: bool = False) -> KarrotSeen:
-    """Read Karrot's state. Raises `RequestFailed` if no program, or another program, answers at the URL."""
+    """Read Karrot's state. Raises `RequestFailed` if Karrot does not answer at the URL."""
     parts = Parts()
     with HttpClient(url, limits, token=token) as client:
         now = client.read(Heartbeat, "/heartbeat").time

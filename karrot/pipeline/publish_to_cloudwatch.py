@@ -50,7 +50,7 @@ _READ: Final = StructType([StructField(name, LINE[name].dataType) for name in (*
     CORRUPT, StringType()
 )
 _CLOCKS_APART_MS: Final = 300_000
-"""The largest assumed difference between this machine's clock and the clock that sets times of segments or records."""
+"""The largest assumed difference between this machine's clock and the clock of segments or records."""
 
 _BEGINNING: Final = Cursor("road", 0)
 _SENT: Final = "sent"

@@ -9,8 +9,6 @@ from karrot.settings.options import CloudWatch, Layout
 
 
 class CloudWatchMetric(NamedTuple):
-    """Identifies a CloudWatch metric by its namespace, name and dimensions."""
-
     namespace: str
     name: str
     dimensions: tuple[tuple[str, str], ...]

@@ -1,7 +1,7 @@
 """Renders ``karrot render ecs-autoscaling``: policies and alarms that scale on the lag of one consumer group.
 
 The template defines the policies and alarms. This module makes their metric math and names. docs/autoscaling.md
-explains the policies and the metric math.
+explains them.
 """
 
 import re
@@ -74,10 +74,7 @@ def _names(asked: Scaling) -> Callable[[str], str]:
 
 
 def _recurrence(asked: Scaling, days: tuple[int, ...], minute: int) -> str:
-    """Format a recurring time as a cron expression of Application Auto Scaling or of an Auto Scaling group.
-
-    ``minute`` is a minute of the day. In ``days``, 0 is Monday.
-    """
+    """Format a minute of the day on some days of the week as a cron expression for ECS or an Auto Scaling group."""
     every = "*" if len(days) == len(DAYS) else ""
     if asked.on_ecs:
         return f"cron({minute % 60} {minute // 60} ? * {every or ','.join(DAYS[day] for day in days)} *)"
@@ -101,12 +98,12 @@ def _running(asked: Scaling, statistic: str = "Average") -> Statistic:
 
 
 def _utilization(asked: Scaling) -> Statistic:
-    """Return a statistic above 0 while any task runs. It can exceed the number of tasks if tasks have more samples."""
+    """Return a statistic above 0 while any task runs. A task can have several samples, so it counts no tasks."""
     return utilization_of(asked.ecs_cluster, asked.service), "SampleCount"
 
 
 def _tracked(asked: Scaling, *, by_age: bool) -> Query:
-    """Return the query that target tracking keeps at its target: the lag's age, or the lag per task.
+    """Return the query that target tracking keeps at its target: the lag in seconds, or the lag per task.
 
     With the recipe from-zero, the query's value is the target while no task runs, because lag then only means that no
     task reads. With the lag as value, target tracking would start the maximum number of tasks. Without a value,
@@ -116,8 +113,8 @@ def _tracked(asked: Scaling, *, by_age: bool) -> Query:
     points = {} if by_age else {"points": (lag["lag"][0], "SampleCount")}
     if asked.recipe == "from-zero":
         asleep = f"{_RUNNING_ON_ECS if asked.on_ecs else _REPEATED} < 1"
-        # ``value`` is the last argument of IF: if its data is missing, IF returns no value. If data of the second
-        # argument is missing, IF returns 0 (CloudWatch User Guide, "Using IF expressions").
+        # ``value`` is the last argument of IF: a missing last argument gives no value, a missing second argument gives
+        # 0 (CloudWatch User Guide, "Using IF expressions").
         value = "lag" if by_age else _per_task(asked, _REPEATED)
         held = f"IF({asleep}, {jinja_templates.number(asked.threshold)}, {value})"
         running = _utilization(asked) if by_age and asked.on_ecs else _running(asked)
@@ -128,9 +125,8 @@ def _tracked(asked: Scaling, *, by_age: bool) -> Query:
 def _per_task(asked: Scaling, running: str) -> str:
     """Return the expression for the lag per task. If the lag has no data point, the expression has no value.
 
-    With a resolution of 20 seconds, a task has three samples per minute. The expression detects this resolution if
-    there are more samples than ``max_tasks``. With fewer samples, the lag per task seems to be a third, and the recipe
-    scales more slowly.
+    With a resolution of 20 seconds, a task has three samples per minute. More samples than ``max_tasks`` show this
+    resolution. With fewer samples, the lag per task seems to be a third, and the recipe scales more slowly.
 
     points / points is 1 if the lag has a data point. This factor is in the divisor, because CloudWatch may read a
     missing factor as 0. A division by 0 has no value, but a dividend of 0 would be a lag of 0.

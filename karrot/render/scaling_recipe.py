@@ -31,10 +31,9 @@ _SCHEDULE = re.compile(
 
 
 class ScheduledMinimum(NamedTuple):
-    """A higher minimum of tasks at some times of the week.
+    """A higher minimum of tasks, which begins on ``days`` (0 is Monday) at ``start``, a minute of the day.
 
-    ``days`` are the days on which the higher minimum begins; 0 is Monday. ``start`` is a minute of the day. ``minutes``
-    is the duration, at most a day.
+    ``minutes`` is the duration, at most a day.
     """
 
     days: tuple[int, ...]
@@ -98,7 +97,7 @@ class Scaling:
 
     @property
     def scheduled(self) -> tuple[ScheduledMinimum, ...]:
-        """The scheduled minimums, parsed from ``schedule``."""
+        """``schedule``, parsed."""
         return tuple(_scheduled(text) for text in self.schedule)
 
     @property
@@ -115,10 +114,9 @@ class Scaling:
 
     @property
     def measured(self) -> str:
-        """The metric that the policies read: ``Lag`` or ``LagSeconds``, by default without stuck partitions.
+        """The metric that the policies read. A ``Scalable`` metric leaves out stuck partitions, which no task helps.
 
-        The prefix ``Scalable`` leaves out stuck partitions, because more tasks do not help them. While no task runs,
-        every partition is stuck. So a recipe that may stop the last task reads the metric with stuck partitions.
+        While no task runs, every partition is stuck. So a recipe that may stop the last task reads the other metric.
         """
         metric = "LagSeconds" if self.measure == "max_lag_seconds" else "Lag"
         return f"Scalable{metric}" if self.least else metric

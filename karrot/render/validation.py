@@ -36,7 +36,6 @@ def topic(text: str | None) -> Iterator[str]:
 
 
 def matching(option: str, text: str | None, pattern: str, allowed: str) -> Iterator[str]:
-    """Check that a string matches a regular expression."""
     if text is None:
         yield f"{option} is missing: it must be {allowed}"
     elif not re.fullmatch(pattern, text, re.ASCII):

@@ -41,7 +41,7 @@ _BEYOND: Final = re.compile(r"\s*(?:JVM stacktrace|=== Streaming Query ===)")
 
 
 class JobCommand(click.Command):
-    """A command whose job errors become a message: unreadable input, locked tables, or a failure in Spark."""
+    """A command that ends with a message if its input is unreadable, its tables are locked, or its job fails."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

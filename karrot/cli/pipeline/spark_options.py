@@ -124,7 +124,7 @@ def _stop_session(spark: "SparkSession") -> None:
 
 
 def _on_signals(*handlers: Any) -> list[Any]:
-    """Set the handlers of Ctrl-C and SIGTERM, and return the previous handlers. Other threads than main change none."""
+    """Set the handlers of Ctrl-C and SIGTERM, if this is the main thread. Return the previous handlers."""
     if threading.current_thread() is not threading.main_thread():
         return [*handlers]
     return [signal.signal(number, handler) for number, handler in zip(_SIGNALS, handlers, strict=True)]

@@ -100,10 +100,7 @@ def _destinations(text: str) -> tuple[str, ...]:
 
 
 def _options(config: Path | None) -> "Options":
-    """Return the settings of the cloudwatch reporter.
-
-    Raises SettingsError, or Refused if the service's settings also enable this reporter.
-    """
+    """Return the cloudwatch reporter's settings. Raises SettingsError, or Refused if the service publishes too."""
     from karrot import logs
     from karrot.settings.loading import SettingsError, load
 
@@ -111,7 +108,7 @@ def _options(config: Path | None) -> "Options":
     environ = {name: text for name, text in os.environ.items() if name != "KARROT_TABLES_DIR"}
     # Not strict, because the service's file may have settings of reporters that are not installed on this machine.
     loaded = load(environ, config=config, overrides={"reporters": "cloudwatch"}, strict=False)
-    with suppress(SettingsError):  # settings that are valid only with this reporter on have this reporter off
+    with suppress(SettingsError):  # the settings were valid with the reporter on, so it is off here
         if _CLOUDWATCH in load(environ, config=config, strict=False).settings.reporters:
             raise Refused(_TWICE)
     logs.configure(loaded.settings.log, sys.stderr)

@@ -31,7 +31,7 @@ class _NotJudged(Exception):  # noqa: N818 (it describes a result)
 
 
 class Said(NamedTuple):
-    """The problem that a check found. ``remedy`` is the line that fixes the fault, or says how to find the cause."""
+    """A problem that a check found. ``remedy`` is the line that fixes the fault, or says where to find the cause."""
 
     level: Level
     what: str
@@ -80,10 +80,9 @@ _MODULES = {"notifier": "to_karrot", "consumer": "consumers", "cluster": "cluste
 
 
 def check(*runbooks: str, well: str, where: str, each: str = "") -> Callable[[Look], Check]:
-    """Make a check from a function. The check's name is the function's name; ``trap`` is its docstring's first line.
+    """Make a check from a function. The check's name is the function's name; ``trap`` is the docstring's first line.
 
-    With ``each``, a kind of Burrow's modules, the function runs for each module. It gets the section, the module, and
-    all data of Burrow.
+    ``each`` is a kind of Burrow's modules. The function gets each module with its section and with `BurrowSeen`.
     """
 
     def make(look: Look) -> Check:
@@ -100,7 +99,7 @@ def check(*runbooks: str, well: str, where: str, each: str = "") -> Callable[[Lo
 
 
 def only_if(is_there: object) -> None:
-    """End the check without a finding if the condition is false, because data is missing."""
+    """End the check without a finding if ``is_there`` is false: the check's data is missing."""
     if not is_there:
         raise _NotJudged
 

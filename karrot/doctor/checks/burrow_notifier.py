@@ -219,4 +219,4 @@ def _section(name: str) -> str:
 
 
 CHECKS = [each for each in tuple(globals().values()) if isinstance(each, Check)]
-"""Every check of this module, in the order of their definition."""
+"""Every check of this module, in source order."""

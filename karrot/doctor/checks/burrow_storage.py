@@ -214,4 +214,4 @@ def _is_short(seen: BurrowSeen, event: LagEvent) -> bool:
 
 
 CHECKS = [each for each in tuple(globals().values()) if isinstance(each, Check)]
-"""Every check of this module, in the order of their definition."""
+"""Every check of this module, in source order."""

@@ -238,4 +238,4 @@ def _refused(seen: KarrotSeen, remedies: Mapping[str, str]) -> Iterator[Said]:
 
 
 CHECKS = [each for each in tuple(globals().values()) if isinstance(each, Check)]
-"""Every check of this module, in the order of their definition."""
+"""Every check of this module, in source order."""

@@ -218,7 +218,7 @@ def _senders(burrow: BurrowSeen, group: str) -> list[str]:
 
 
 def _lately(burrow: BurrowSeen, karrot: KarrotSeen) -> dict[GroupKey, list[GroupEvent]]:
-    """Return the recent webhook events of Burrow's clusters. Older events may come from a time with other settings."""
+    """Return the recent webhook events of Burrow's clusters. Older events may predate a change of settings."""
     return {
         key: [
             each
@@ -249,4 +249,4 @@ def _take_turns(events: Sequence[GroupEvent]) -> bool:
 
 
 CHECKS = [each for each in tuple(globals().values()) if isinstance(each, Check)]
-"""Every check of this module, in the order of their definition."""
+"""Every check of this module, in source order."""

@@ -1,6 +1,6 @@
 """Adds new records of ``__consumer_offsets`` to the bucket of their consumer groups.
 
-The rules are those of Burrow's storage (``core/internal/storage/inmemory.go``). Arrays hold one element per commit.
+The rules are those of Burrow's storage (``core/internal/storage/inmemory.go``). Commits are processed as arrays.
 """
 
 from collections.abc import Collection, Mapping
@@ -24,10 +24,10 @@ _NEVER_MS = 2**60
 
 
 class NewCommits(NamedTuple):
-    """Arrays with one element for each new commit of a bucket's groups.
+    """Arrays of the new commits of a bucket's groups.
 
-    ``group_key`` and ``topic_key`` are hashes of the names. ``order`` is the record's offset in ``__consumer_offsets``.
-    ``at_ms`` is the time at which the broker stored the commit.
+    ``group_key`` and ``topic_key`` are hashes of the names. ``order`` is the record's offset in ``__consumer_offsets``,
+    ``at_ms`` the time at which the broker stored the record.
     """
 
     group_key: Ints
@@ -57,9 +57,9 @@ class NewMembers(NamedTuple):
 
 
 class NewRecords(NamedTuple):
-    """The new records of a bucket's groups.
+    """The new records of a bucket's groups. Keys are hashes of the groups' names.
 
-    ``deleted`` maps the hash of a group's name to the record offset of its tombstone, ``members`` to its members.
+    ``deleted`` has the record offset of each tombstone, ``members`` has the new members of each group.
     """
 
     commits: NewCommits
@@ -77,7 +77,7 @@ def take(state: BucketState, new: NewRecords, log_ends: LogEnds, asked: Evaluate
     arrays = CommitArrays(*(column[by_ring] for column in known._replace(segment=row)))
     rings, is_newest = appended(partitions.rings, arrays, asked.rules.min_distance)
     last = _last_of_each(group[by_ring], arrays.order, np.flatnonzero(is_newest))
-    # If a client's clock is years ahead, its group must still expire in time.
+    # A group must expire even if a client's clock is years ahead.
     last_ms = np.minimum(arrays.timestamp_ms, arrays.seen_ms)[last]
     for at, timestamp_ms in zip(group[by_ring][last].tolist(), last_ms.tolist(), strict=True):
         groups[at] = groups[at]._replace(last_commit_ms=timestamp_ms)
@@ -110,10 +110,7 @@ def _without_deleted_topics(state: BucketState, log_ends: LogEnds) -> BucketStat
 
 
 def _stored(new: NewRecords, log_ends: LogEnds, asked: EvaluateRules) -> tuple[NewCommits, CommitArrays]:
-    """Select the commits that Burrow's storage keeps, sorted by partition and record offset.
-
-    Return them as `NewCommits`, and as `CommitArrays` with the log ends.
-    """
+    """Return the commits that Burrow's storage keeps, sorted by partition and record offset, in two forms."""
     commits = new.commits
     source = log_ends.source_of(source_key(commits.topic_key, commits.partition))
     is_counted = (source >= 0) & (commits.order > _places_of(commits.group_key, new.deleted))
@@ -123,7 +120,7 @@ def _stored(new: NewRecords, log_ends: LogEnds, asked: EvaluateRules) -> tuple[N
     commits, source = commits.taken(rows), source[rows]
     is_first = begins(ring_key[rows])
     first_ms = log_ends.ends.observed_ms[np.searchsorted(log_ends.ends.source, source)]
-    # The lag of a commit from before the first log end is measured with this first log end.
+    # A commit before the first log end gets its lag from this log end.
     arrays = CommitArrays(
         segment=np.arange(len(rows)),
         seen_ms=np.maximum(commits.at_ms, first_ms),

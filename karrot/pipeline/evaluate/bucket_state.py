@@ -77,7 +77,7 @@ class GroupMemory(NamedTuple):
 
     @property
     def alive_ms(self) -> int:
-        """The time of the group's last commit; if the group has no commit, the time of its last metadata record."""
+        """The time of the group's last commit or, without a commit, of its last metadata record."""
         return self.last_commit_ms or self.members_ms
 
     def owners(self) -> Owners:
@@ -149,7 +149,7 @@ def _partitions(table: pa.Table, intervals: int) -> Partitions:
         return column
 
     columns = [*(_slots(table.column(name), intervals) for name in _SLOTS), ints("filled")]
-    # Partitions of a topic share one string. This code does not use pandas, because a worker may not have pandas.
+    # Partitions of a topic share one string. A worker may not have pandas, so this code uses Arrow.
     topic = table.column("topic").combine_chunks().dictionary_encode()
     names = np.array(topic.dictionary.to_pylist(), np.object_)
     topics = names[topic.indices.to_numpy()]
@@ -164,8 +164,8 @@ def _slots(column: pa.ChunkedArray, intervals: int) -> Ints:
 class EvaluateRules(NamedTuple):
     """The settings of the evaluation. ``expire_group`` is in seconds.
 
-    With ``lists_all``, a verdict lists all partitions; without it, only partitions worse than OK, as in Burrow.
-    A group is judged if a filter in ``read`` matches it. A verdict is sent if the filter ``sent`` matches its group.
+    With ``lists_all``, a verdict lists all partitions, otherwise only partitions worse than OK, as in Burrow.
+    Groups are judged if any filter in ``read`` matches. Verdicts are sent if ``sent`` matches the group.
     """
 
     rules: RuleSet = RuleSet("burrow")
@@ -198,7 +198,7 @@ class LogEnds(NamedTuple):
         return np.where(self.keys[found] == keys, found, -1)
 
     def only(self, keys: Ints) -> "LogEnds":
-        """Return only the log ends of the partitions with the given keys, with ``topics`` unchanged."""
+        """Return the log ends of the partitions with the given keys, and all ``topics``."""
         source = np.unique(self.source_of(keys))
         source = source[source >= 0]
         first, stop = (np.searchsorted(self.ends.source, source, side) for side in ("left", "right"))

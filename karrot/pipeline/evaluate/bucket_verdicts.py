@@ -1,7 +1,7 @@
 """Makes Burrow's verdict on each consumer group of a bucket.
 
-The rules are those of Burrow's storage, `karrot.burrow.rules` and `karrot.burrow.notifier`. Arrays
-hold the partitions. Python runs once per group and verdict.
+The rules are those of Burrow's storage, `karrot.burrow.rules` and `karrot.burrow.notifier`. Partitions are judged as
+arrays, and groups one by one.
 """
 
 import json
@@ -105,7 +105,7 @@ def _partition(partitions: Partitions, found: _Judged, owners: Owners, row: int)
 COMMIT: Final = "commit"
 MEMBER: Final = "member"
 DELETION: Final = "deletion"
-"""The kinds of rows of new records. A metadata record has one row ``member`` per member and partition."""
+"""The kinds of rows of new records. A group with new members has a row for each member and partition."""
 
 OUT: Final = (
     "bucket int, state binary, groups bigint, partitions bigint, notifications bigint, consumer string, event string"
@@ -251,7 +251,7 @@ def _new_members(table: pa.Table) -> dict[int, NewMembers]:
 
 
 def _members_text(rows: list[dict[str, Any]]) -> str:
-    """Return the members of one record as the JSON of `karrot.pipeline.evaluate.bucket_state.GroupMemory`."""
+    """Return the members of one record as JSON for `karrot.pipeline.evaluate.bucket_state.GroupMemory`."""
     members: dict[tuple[str, str], dict[str, list[int]]] = {}
     for row in rows:
         if row["topic"] is not None:

@@ -61,7 +61,7 @@ _BURROWS_DEFAULTS: Final = {"notifier": {"threshold": 2, "send-close": False}}
 """Burrow's defaults that differ from the command's defaults, by section."""
 
 _CHOOSING: Final = frozenset({"class-name", "cluster"})
-"""Settings that only choose the section. They are listed neither as read nor as left out."""
+"""Settings that only choose the section. They are not listed as left out."""
 
 _CHANGING: Final = frozenset(
     {"groups-reaper-refresh", "offsets-topic", "start-latest", "backfill-earliest", "lagcheck"}
@@ -80,9 +80,8 @@ class Setting(NamedTuple):
 class TakenSettings(NamedTuple):
     """The values that a settings file gives to the command's options, and the names of its settings.
 
-    ``options`` also has ``read`` and ``sent``, as in `EvaluateRules`. ``changing`` and ``left_out`` name the
-    unsupported settings, such as ``consumer.local.servers``, and whole sections, such as ``zookeeper``. Only the
-    settings in ``changing`` change verdicts.
+    ``options`` also has ``read`` and ``sent``, as in `EvaluateRules`. ``changing`` and ``left_out`` name unsupported
+    settings (``consumer.local.servers``) and sections (``zookeeper``). Only ``changing`` changes verdicts.
     """
 
     options: Mapping[str, Any]
@@ -184,7 +183,7 @@ def _taken(kind: str, section: str, settings: Mapping[str, Any]) -> dict[str, Se
 
 
 def _present(name: str, settings: Mapping[str, Any]) -> str:
-    """Return the current name of a setting. If the section has both names, keep the old name, which is then ignored."""
+    """Return the current name of a setting. If the section has both names, return the old name, which is ignored."""
     new = _OLD_NAMES.get(name, name)
     return name if new in settings else new
 
@@ -200,7 +199,7 @@ def _left_out(file: Mapping[str, Any], chosen: Mapping[str, _Sections], cluster:
             continue
         for section, settings in content.items():
             if section not in chosen[kind]:
-                # Burrow also judges the groups of a consumer of another class, so this section changes verdicts.
+                # Burrow judges the groups of other consumer classes too, so their sections change verdicts.
                 yield f"{kind}.{section}", kind == "consumer" and str(settings.get("cluster", "")).lower() == cluster
                 continue
             for name in settings.keys() - _CHOOSING:

@@ -63,7 +63,7 @@ def to_tables(spark: SparkSession, tables: Tables, clock: Clock) -> Deliver:
     """Return a function that appends each verdict to the tables ``events`` and ``partitions``, as ingest does.
 
     The caller must hold the lease of these tables. If a batch is sent again, its rows are not written twice. The
-    function writes the verdicts in chunks that fit into memory. It raises `UnevenError`.
+    function writes chunks that fit into memory, and raises `UnevenError`.
     """
 
     def write(part: Sequence[tuple[StoredEvent, str]]) -> int:
@@ -82,7 +82,7 @@ def to_tables(spark: SparkSession, tables: Tables, clock: Clock) -> Deliver:
 
 
 def _parts(several: Iterable[StoredEvent]) -> Iterator[list[tuple[StoredEvent, str]]]:
-    """Encode verdicts as lines. Yield chunks of at most `_PART_BYTES`; a larger line is a chunk of its own."""
+    """Encode verdicts as lines. Yield chunks of at most `_PART_BYTES`, or of one larger line."""
     part, size = list[tuple[StoredEvent, str]](), 0
     for each in several:
         line = encode(each).decode().removesuffix("\n")
@@ -104,15 +104,15 @@ MOST_RECORDS: Final = 10_000_000
 
 _KEPT_BATCHES: Final = 100
 _NEEDED: Final = (*PARTITION, "offset", "commit_ts_ms", *RECORD_COLUMNS, "key_type", "readable", "reason")
-"""The columns of decoded records that a batch keeps. Some records also keep their key and value as bytes."""
+"""The columns of decoded records that a batch keeps, besides the raw key and value of some records."""
 
 
 class EvaluateNote(StateNote):
-    """The content of ``state.json``: the fields of `StateNote`, and the state of the evaluation after the batch.
+    """The content of ``state.json``.
 
-    The ``id`` of the checkpoint makes the ids of incidents and events unique. ``next_seq`` is the sequence number of
-    the first notification that is not delivered. A ring has ``intervals`` slots. ``topics`` maps the names of the
-    topics on which groups commit to the hashes of these names. ``size`` is the size of the state.
+    The ``id`` of the checkpoint makes the ids of incidents and events unique. ``now_ms`` is the time of the batch.
+    ``next_seq`` is the sequence number of the first notification that is not delivered. A ring has ``intervals`` slots.
+    ``topics`` maps the names of topics with commits to the names' hashes. ``size`` is the size of the state.
     """
 
     id: str = ""
@@ -127,8 +127,8 @@ class EvaluateNote(StateNote):
 class EvaluatedBatch(NamedTuple):
     """The summary of a batch whose verdicts were delivered. ``seconds`` is the duration of the batch.
 
-    ``groups`` counts the groups with a commit, and ``partitions`` the partitions with a commit. ``unreadable`` counts
-    records. A batch judges no group if more records wait.
+    ``groups`` and ``partitions`` count those with a commit, ``unreadable`` counts records. A batch judges no group if
+    more records wait.
     """
 
     now_ms: int
@@ -164,13 +164,13 @@ class Evaluate:
     _history: RecentLogEnds | None = field(default=None, init=False)
 
     def start(self, every: timedelta | None = None) -> StreamingQuery:
-        """Start the query and return. The query judges all groups at the interval ``every``, even without new records.
+        """Start the query and return. At the interval ``every``, it judges all groups, even without new records.
 
         Without ``every``, the query ends after the existing records. Raises `UnusableState` and `NoRecords`.
         """
         self.note()
         records = self.source.records(self.spark)
-        # Spark continues a checkpoint only with the same number of sources. So the source ``tick`` is always added.
+        # Spark continues a checkpoint only with the same number of sources, so ``tick`` is always added.
         tick = self.spark.readStream.format("rate").option("rowsPerSecond", 1).load()
         nothing = (F.lit(None).cast(each.dataType).alias(each.name) for each in records.schema)
         records = records.unionByName(tick.select(*nothing))
@@ -188,7 +188,7 @@ class Evaluate:
                 rows = _rows(read, members, self.buckets).where(_is_chosen(self.asked.read))
                 # The time never decreases from batch to batch, unless the clock was ahead in an earlier batch.
                 now_ms = max(self.now_ms(rows, batch), min(note.now_ms, self.clock.wall_ms()))
-                # Poll the log ends before the records are read, so that the log ends are as old as the newest commit.
+                # Poll the log ends before the records are read, so that they are as old as the newest commit.
                 self._look(note.topics, note, now_ms)
                 found = _Found.of(read, self.asked.read)
                 unreadable = self._keep_unreadable(read, members, found, batch_name(note.id, batch))
@@ -341,7 +341,7 @@ class _Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _StoredNotifications:
-    """Iterates over the notifications in the ``folder`` of a batch, sorted by group. Every iteration is the same."""
+    """Iterates over the notifications in the ``folder`` of a batch, sorted by group, any number of times."""
 
     spark: SparkSession
     folder: str
@@ -368,7 +368,7 @@ def _needed(decoded: DataFrame) -> DataFrame:
 
 
 def _rows(read: DataFrame, members: DataFrame, buckets: int) -> DataFrame:
-    """Make rows for `new_records` from the commits in ``read`` and from the decoded ``members``."""
+    """Make rows for `new_records` from the commits in ``read`` and the decoded ``members``."""
     commits = read.where(F.col("readable") & (F.col("key_type") != _GROUP_METADATA)).select(
         F.lit(COMMIT).alias("kind"),
         F.xxhash64("consumer").alias("group_key"),

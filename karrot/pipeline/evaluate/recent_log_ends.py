@@ -1,4 +1,4 @@
-"""Keeps each partition's recent log ends in the driver. The verdicts of all buckets use these log ends."""
+"""Keeps each partition's recent log ends in the driver, for the verdicts of all buckets."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ class LogEndSource(Protocol):
     def look(self, topics: Collection[str], between_ms: tuple[int, int]) -> LogEndLook | None:
         """Return the log ends of these topics after the first time of ``between_ms`` and up to the second.
 
-        Returns ``None`` if there are no new log ends or no answer. The caller then keeps its log ends.
+        Returns ``None`` without new log ends or without an answer. The caller then keeps its log ends.
         """
 
 
@@ -50,7 +50,7 @@ class LogEndSource(Protocol):
 class RecentLogEnds:
     """The recent log ends of the partitions of the topics on which groups commit.
 
-    Each log end is a row of ``_ends``. The ``source`` of a row is the index of its partition in ``_places``.
+    In ``_ends``, ``source`` is the index of a log end's partition in ``_places``.
     """
 
     intervals: int
@@ -62,7 +62,7 @@ class RecentLogEnds:
         """Add new log ends, and drop the log ends of deleted topics."""
         numbers = (self._places.setdefault(place, len(self._places)) for place in look.places)
         new = np.fromiter(numbers, np.int64, len(look.places)), look.at_ms, look.offset
-        if len(look.at_ms):  # if a stored log end is later than all new log ends, an earlier clock was ahead
+        if len(look.at_ms):  # a stored log end later than all new log ends has a time in the future
             is_ahead = self._ends.observed_ms > look.at_ms.max()
             self._ends.observed_ms[is_ahead] = look.at_ms.min() - 1
         source, at_ms, offset = (np.append(*each) for each in zip(self._ends, new, strict=True))
@@ -112,10 +112,10 @@ class RecentLogEnds:
 
 @dataclass(slots=True)
 class LogEndsFromKafka:
-    """Polls Kafka for log ends at the interval ``every``, also between batches.
+    """Polls Kafka for log ends at the interval ``every``, even between batches.
 
-    As in Burrow, the log end for a commit's lag is then at most ``every`` older than the commit. If Kafka does not
-    answer, ``tell`` gets a summary, because commits on a partition without a log end are dropped.
+    As in Burrow, the log end for a commit's lag is at most ``every`` older than the commit. If Kafka does not answer,
+    ``tell`` gets a summary, because commits on a partition without a log end are dropped.
     """
 
     kafka: LogEndReader
@@ -135,7 +135,7 @@ class LogEndsFromKafka:
     def polling(self) -> Iterator[None]:
         """Poll Kafka in a thread, for the topics of the last call of `look`, until the ``with`` block ends.
 
-        Any error other than `ClusterError` ends the thread, and the next call of `look` raises this error.
+        An error other than `ClusterError` ends the thread, and the next call of `look` raises it.
         """
         stop = Event()
 
@@ -145,7 +145,7 @@ class LogEndsFromKafka:
                     max(self.every.total_seconds() / 10, (self._next_ms - self.clock.boot_ms()) / 1000)
                 ):
                     self.ask_if_due()
-            except BaseException as error:  # noqa: BLE001 - nobody else would hear of it
+            except BaseException as error:  # noqa: BLE001 - otherwise the error would be lost
                 self._fault = error
 
         thread = Thread(target=go, name="log ends", daemon=True)
@@ -170,7 +170,7 @@ class LogEndsFromKafka:
         return LogEndLook(places, at_ms, offset, polls[-1].topics)
 
     def ask_if_due(self) -> None:
-        """Poll Kafka, if a poll is due, for the topics of the last call of `look`. The next call returns the result."""
+        """Poll Kafka, if due, for the topics of the last call of `look`. The next call of `look` returns the result."""
         with self._lock:
             if self._topics and self._is_due():
                 self._poll(self._topics, self.clock.wall_ms())
@@ -213,7 +213,7 @@ class LogEndsFromParquet:
         rows = self.spark.read.option("recursiveFileLookup", "true").parquet(literal(self.directory))
         end_offset = F.col("end_offset").alias("offset")
         new = rows.select("topic", "partition", at_ms, end_offset).where(F.col("at_ms").between(after_ms + 1, now_ms))
-        # In Spark, a filter on the names of all topics is slower than reading the rows of the other topics.
+        # A filter on the names of all topics is slower in Spark than reading the other topics.
         found = new.toArrow().filter(pc.field("topic").isin(pa.array([*topics], pa.string()))).sort_by("at_ms")
         return _look_of(found, topics)
 

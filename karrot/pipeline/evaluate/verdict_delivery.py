@@ -61,7 +61,6 @@ def to_each(receivers: Sequence[Deliver], several: Iterable[StoredEvent]) -> Ver
 
 
 def chunks(several: Iterable[StoredEvent], most: int) -> Iterator[list[StoredEvent]]:
-    """Yield the verdicts in lists of at most ``most``."""
     left = iter(several)
     while some := [*islice(left, most)]:
         yield some
@@ -72,7 +71,7 @@ _AT_ONCE: Final = 1_000
 _MESSAGES_AT_ONCE: Final = 5_000
 _WAITS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
 _BAD_BODY: Final = frozenset({400, 413, 422})
-"""HTTP statuses with which Karrot refuses a body for good. Other statuses can change with address, token or state."""
+"""HTTP statuses of a body that Karrot always refuses. Other statuses depend on the address, token or Karrot's state."""
 
 _RETRIES: Final = 8
 
@@ -95,9 +94,9 @@ def to_karrot(url: str, token: str | None, *, lists_all: bool, retries: int = _R
     """Return a function that posts each notification to Karrot, with several connections.
 
     Karrot stores accepted notifications in its event log. If Karrot is unreachable or refuses the token, the next start
-    sends all notifications of the batch again from the checkpoint. If Karrot refuses a body, the function still sends
-    the other notifications. Karrot expects all partitions in an event of the source ``kafka``, and only bad partitions
-    in an event of Burrow. Raises `ValueError` if ``url`` is not an address.
+    sends the whole batch again from the checkpoint. If Karrot refuses a body, the other notifications are still sent.
+    Karrot expects all partitions in an event of the source ``kafka``, and only bad partitions in an event of Burrow.
+    Raises `ValueError` if ``url`` is not an address.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -143,8 +142,8 @@ def to_topic(
 ) -> Deliver:
     """Return a function that writes each verdict to a topic, in the form of the ``kafka`` reporter.
 
-    ``open_topic`` connects to Kafka. The function retries a failed message several times, each time with a new client.
-    Kafka can refuse a message as too large.
+    ``open_topic`` connects to Kafka. A failed message is retried several times, each time with a new client. Kafka can
+    refuse a message as too large.
     """
 
     def send(owed: Sequence[StoredEvent]) -> list[RefusedVerdict]:

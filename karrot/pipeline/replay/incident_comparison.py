@@ -32,8 +32,8 @@ class RuleSetRun(NamedTuple):
 class ReplayedIncident:
     """An incident lasts from the first verdict worse than OK until the next OK, or until the group was gone.
 
-    ``is_open`` means that the end is not known, ``is_flap`` that the incident began soon after the previous incident,
-    and ``stood_still`` that a partition stood still during the incident.
+    ``is_open``: the end is not known. ``is_flap``: the incident began soon after the previous incident.
+    ``stood_still``: a partition stood still during the incident.
     """
 
     group: GroupKey
@@ -175,7 +175,7 @@ def _by_group(things: Iterable[T]) -> dict[GroupKey, list[T]]:
 
 
 def sentences(outcomes: Sequence[RuleSetOutcome]) -> Iterator[str]:
-    """Yield lines that describe each rule set, then lines with the conclusions. A line has one or two sentences."""
+    """Describe each rule set, and then the conclusions. A line has one or two sentences."""
     first, *others = outcomes
     for each in outcomes:
         yield from _in_itself(each)

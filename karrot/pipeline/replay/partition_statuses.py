@@ -205,7 +205,7 @@ def _whole_sources(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         if held and sum(map(len, held)) >= _ROWS_AT_ONCE and (cut or keys[0] != _ints(held[-1], "source_key")[-1]):
             yield pa.Table.from_batches([*held, batch.slice(0, cut)])
             held = []
-            batch = batch.slice(cut)  # noqa: PLW2901 (the rest of it)
+            batch = batch.slice(cut)  # noqa: PLW2901 (the rest of the batch)
         if len(batch):
             held.append(batch)
     if held:
@@ -230,7 +230,7 @@ def _few_at_a_time(
 ) -> Iterator[tuple[int, CommitArrays, Segments]]:
     """Yield chunks of segments: the index of the first segment, the commits of the segments, and the segments.
 
-    The size of a chunk depends on its number of verdicts, not of commits, because each interval has a verdict.
+    A chunk is limited by verdicts, not by commits, because every segment is judged at every interval.
     """
     at_once = max(1, _VERDICTS_AT_ONCE // ((span.last - span.first) // span.every + 1))
     for first in range(0, len(segments.source), at_once):
@@ -289,7 +289,7 @@ def _deaths(group: Ints, starts: Ints, seen_ms: Ints, deaths: Deaths) -> Ints:
 
 
 def _never_back(is_first: Bools, at_ms: Ints) -> Ints:
-    """Make the times ascend within each group. They can decrease if the clock of a record's broker was behind."""
+    """Make the times ascend within each group. Times can decrease if the clock of a record's broker was behind."""
     if not len(at_ms):
         return at_ms
     base = at_ms.min()
@@ -452,7 +452,7 @@ def deletions(members: DataFrame) -> DataFrame:
 
 
 def by_group(*found: DataFrame) -> dict[int, list[int]]:
-    """Collect the ascending times of each group, by the hash of the group's name. There are only a few times."""
+    """Collect the ascending times of each group, by the hash of its name. The times are few and fit into memory."""
     moments: dict[int, set[int]] = {}
     for group, at_ms in (row for one in found for row in one.select(F.xxhash64(*GROUP), "at_ms").collect()):
         moments.setdefault(group, set()).add(at_ms)

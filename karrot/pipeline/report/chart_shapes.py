@@ -56,7 +56,7 @@ def ticks(period: DayRange) -> list[ReportTick]:
     made = []
     for at_s in moments:
         at = datetime.fromtimestamp(at_s, UTC)
-        text = f"{at:%a} {at.day}" if step_h >= 24 and at.hour == 0 else f"{at:%H:%M}"  # noqa: PLR2004 (a day)
+        text = f"{at:%a} {at.day}" if step_h >= 24 and at.hour == 0 else f"{at:%H:%M}"  # noqa: PLR2004 (hours of a day)
         made.append(ReportTick(_place(at_s, period), text))
     return made
 
@@ -118,7 +118,7 @@ def peak_bars(capacity: Capacity, period: DayRange) -> list[Bar]:
     bars = []
     for day, produced in capacity.days:
         share = produced / capacity.best
-        kind = "err" if share > 1 else "warn" if share > 0.9 else "ok"  # noqa: PLR2004 (a tenth of margin)
+        kind = "err" if share > 1 else "warn" if share > 0.9 else "ok"  # noqa: PLR2004 (a margin of a tenth)
         bars.append(_day_bar(day, period, min(1.25, share) * 80, kind))
     return bars
 

@@ -102,4 +102,4 @@ def _reaches(capacity: Capacity) -> str:
         return "now"
     if left is None:
         return "not growing"
-    return f"in {max(1, round(left)):,} days" if left < 365 else "over a year"  # noqa: PLR2004 (its days)
+    return f"in {max(1, round(left)):,} days" if left < 365 else "over a year"  # noqa: PLR2004 (days of a year)

@@ -13,7 +13,7 @@ from karrot.pipeline.store.table_files import Tables, sound
 
 _WEEK = timedelta(days=6)
 POINTS: Final = 168
-"""The number of parts of a period. A part of a week is an hour."""
+"""The number of parts of a period, as many as a week has hours."""
 
 
 class NothingToReportError(LookupError):
@@ -160,7 +160,7 @@ _QUARANTINED: Final = "SELECT count_if(missing IS NULL), coalesce(sum(missing), 
 
 
 class Queries:
-    """Runs queries on the tables of a period. A query can use the names in `frames` and the values in `numbers`."""
+    """Runs queries on the tables of a period. A query can use the names in `frames` and `numbers`."""
 
     def __init__(self, frames: dict[str, DataFrame], period: DayRange) -> None:
         self.frames = frames

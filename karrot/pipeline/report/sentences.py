@@ -55,7 +55,7 @@ def name(text: str) -> Markup:
 
 
 def named(group: GroupKey | GroupLag | Budget | Capacity | Flapping | Skewed) -> Markup:
-    """Format a group with its cluster, because several clusters may have a group of the same name."""
+    """Format a group with its cluster, because group names are unique only within a cluster."""
     return Markup("{} of {}").format(name(group.consumer), name(group.cluster))
 
 
@@ -107,7 +107,7 @@ def _worst(findings: Findings) -> Markup:
 def compared(findings: Findings) -> LagTrend | None:
     """Compare the period with the same number of days before it.
 
-    Without such days, compare the period's last day with its other days. Return ``None`` if both comparisons lack data.
+    Without such days, compare the period's last day with its other days. Return ``None`` if both lack data.
     """
     number = len(findings.period.dates)
     these, before = (
@@ -182,7 +182,7 @@ class Advice(NamedTuple):
 
 
 def next_steps(findings: Findings) -> list[Advice]:
-    """Return the next steps, the most severe step first. Each rule gives steps for its three worst cases."""
+    """Return the next steps, the most severe first. Each rule gives steps for its three worst cases."""
     steps: list[Advice] = []
     for rule in _RULES:
         cases = list(rule(findings))
@@ -276,7 +276,7 @@ def _overspent(findings: Findings) -> Iterator[Advice]:
             most = Markup(" On its worst day, {} had the largest lag.")
             mostly = Markup() if one.worst_partition is None else most.format(name(one.worst_partition))
             yield Advice(
-                "err" if one.spent > 2 else "warn",  # noqa: PLR2004 (twice what was allowed)
+                "err" if one.spent > 2 else "warn",  # noqa: PLR2004 (twice the budget)
                 Markup("Bring the lag of {} back below {}").format(named(one), duration(target)),
                 Markup("It used {} of its error budget: {} beyond the target, and {} are allowed.{}").format(
                     spent(one.spent), duration(60 * one.beyond), duration(60 * one.allowed), mostly

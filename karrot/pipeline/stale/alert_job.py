@@ -2,8 +2,8 @@
 
 Spark's file source finds the new files, and Spark judges all partitions. The state of the partitions is in tables in
 the checkpoint (`PartitionState`). The driver writes the state of a batch, with all lines to deliver, before it delivers
-the first line. So a restart loses no line. A line is delivered twice only if the driver dies between the delivery and
-the record of the delivery.
+the first line. So a restart loses no line. A line is repeated only if the driver dies after it delivers the line and
+before it records the delivery.
 """
 
 import hashlib
@@ -70,7 +70,7 @@ _VERSION: Final = 2
 
 
 class StaleNote(StateNote):
-    """The content of ``state.json``: the fields of `ClusterTimes`, and ``unsent``, the lines not delivered yet."""
+    """The content of ``state.json``: the `ClusterTimes`, and the lines that are not delivered yet (``unsent``)."""
 
     sampled_ms: dict[str, int] = msgspec.field(default_factory=dict)
     held_until_ms: dict[str, int] = msgspec.field(default_factory=dict)
@@ -81,7 +81,7 @@ class StaleNote(StateNote):
 class PartitionState:
     """The state of the job in its `StateFolder`: two tables with a row per partition, and ``state.json``.
 
-    A timestamp in the future is replaced by the present time, so that it does not stay the newest timestamp.
+    A timestamp in the future is changed to the present, so that it does not stay the newest timestamp.
     """
 
     spark: SparkSession
@@ -113,7 +113,7 @@ class PartitionState:
         return times
 
     def lines(self, batch: int, most: int) -> tuple[list[str], int]:
-        """Return the last ``most`` lines of a batch, sorted by partition, and the number of all lines of the batch."""
+        """Return the last ``most`` lines of a batch, sorted by partition, and the number of all its lines."""
         changed = self._read(batch, "standings", STANDINGS).where(F.col("looked_at_ms").isNotNull())
         is_cleared = F.col("cleared_offset").isNotNull()
         row = changed.agg(F.count_if(is_cleared).alias("cleared"), F.count_if("fired").alias("fired")).first()
@@ -231,7 +231,7 @@ class StaleAlerts:
         Raises `UnusableState` if another version of Karrot wrote the checkpoint.
         """
         self._state.note()
-        # In the joint stream, a tombstone has no ``offset``; a log-end sample has no ``consumer`` and ``log_offset``.
+        # In the joint stream, a tombstone has no ``offset``; a log-end sample has only the time and the log end.
         offset = F.when(~F.col("tombstone"), F.col("offset")).alias("offset")
         commits = self._new("commits").select(*PARTITION, offset, F.col("log_ts_ms").alias("at_ms"), "log_offset")
         end, at_ms = F.col("end_offset").alias("offset"), F.col("observed_at_ms").alias("at_ms")

@@ -23,7 +23,7 @@ from karrot.pipeline.schemas import BOOLEAN, GROUP, INT, LOG, LONG, PARTITION, S
 _MS: Final = timedelta(milliseconds=1)
 _FORGOTTEN_MS: Final = timedelta(days=31) // _MS
 _GRAINS: Final = 64
-"""The maximum number of samples kept within ``D``. If there are more, samples too close to each other are dropped."""
+"""The maximum number of samples kept within ``D``. If there are more, the closest samples are dropped."""
 
 _SAMPLES_TYPE: Final = "array<struct<at_ms: bigint, offset: bigint>>"
 
@@ -41,7 +41,7 @@ STANDINGS: Final = struct(
 """A row for each partition of a group.
 
 - ``offset``, ``at_ms``, ``log_offset``: the newest record's committed offset (NULL for a tombstone), time and offset.
-- ``since_ms``: the time of the first of the consecutive records with this committed offset.
+- ``since_ms``: the time of the first consecutive record with this committed offset.
 - ``alert_offset``, ``alert_since_ms``: the alert that was sent and is not cleared yet, or NULL.
 
 These columns say what the batch changed. They are NULL in rows that the batch did not change:
@@ -73,12 +73,12 @@ class ClusterTimes(NamedTuple):
     ) -> "ClusterTimes":
         """Return the times after a batch, from the times of each cluster's newest commit and newest sample.
 
-        The job that reads ``__consumer_offsets`` may be behind, so that newer commits exist which it has not read. It
-        counts as behind after a gap of more than ``length`` between samples. It also counts as behind while its commits
-        are at least ``length`` older than the newest sample. While it is behind, no partition of the cluster becomes
-        stale. This ends with a commit less than ``length`` older than the newest sample, or after ``length`` without
-        commits. The first batch of a cluster sets no ``held_until_ms``, because the batch has old rows. A future
-        timestamp in ``held_until_ms`` is limited to ``length`` after the newest sample.
+        The job that reads ``__consumer_offsets`` may not have read newer commits. This job counts as behind after a gap
+        of more than ``length`` between samples, or while its commits are at least ``length`` older than the newest
+        sample. Then no partition of the cluster becomes stale until the job has caught up. The job has caught up after
+        a commit less than ``length`` older than the newest sample, or after ``length`` without commits. A cluster's
+        first batch sets no ``held_until_ms``, because it has old rows. ``held_until_ms`` is at most ``length`` after
+        the newest sample, even if a clock was ahead.
         """
         newest = dict(self.sampled_ms)
         for cluster, at_ms in sampled_ms.items():
@@ -96,9 +96,9 @@ class ClusterTimes(NamedTuple):
         return ClusterTimes(newest, held)
 
     def oldest_ms(self) -> Column:
-        """Return the time before which a cluster's rows are dropped: 31 days before the cluster's newest sample.
+        """Return the time before which a cluster's rows are dropped: 31 days before its newest sample.
 
-        The rows of deleted offsets are also kept for 31 days, because their old commits may be read again.
+        Deleted offsets are kept for 31 days too, because their old commits may be read again.
         """
         of_each = ((each, at_ms - _FORGOTTEN_MS) for each, at_ms in self.sampled_ms.items())
         return reduce(
@@ -120,7 +120,7 @@ def newest_times(records: DataFrame) -> tuple[dict[str, int], dict[str, int]]:
 def newest_commits(records: DataFrame) -> DataFrame:
     """Return one row per partition of a group, with three records.
 
-    The records are the newest, the first consecutive record with the newest's offset, and the record before this first.
+    They are the newest record, the first consecutive record with its offset, and the record before that first record.
     """
     in_log = Window.partitionBy(*PARTITION).orderBy("at_ms", "log_offset")
     place = F.struct("at_ms", "log_offset")

@@ -58,7 +58,7 @@ class FailedInJava(Exception):  # noqa: N818 (the text has the error)
 
 
 def checkpoint_id(spark: SparkSession) -> str:
-    """Return the id of the query that calls this function. Its checkpoint stores the id; a new one has a new id."""
+    """Return the id of the query that calls this function. A new checkpoint has a new id."""
     return uuid.UUID(spark.sparkContext.getLocalProperty("sql.streaming.queryId")).hex
 
 

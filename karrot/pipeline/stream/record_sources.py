@@ -49,7 +49,7 @@ _INITIAL: Final = "sources/0/0"
 """The checkpoint file with the offsets at which the first batch began."""
 
 BATCH_RECORDS: Final = 2_000_000
-"""The maximum number of records in a batch from Kafka. While the batch is written, a record needs some 100 bytes."""
+"""The maximum number of records in a batch from Kafka. A record needs a few hundred bytes in its batch."""
 
 _READ_AS: Final[Mapping[type[DataType], tuple[type[DataType], ...]]] = {
     BinaryType: (StringType,),
@@ -204,7 +204,7 @@ class RecordsFromParquet:
         """Return ``None``, because files do not show which offsets are missing."""
         return
 
-    def is_full(self, read: CheckpointReader, batch: int) -> bool:  # noqa: ARG002 (files say the time themselves)
+    def is_full(self, read: CheckpointReader, batch: int) -> bool:  # noqa: ARG002 (the time comes from the records)
         """Return false, because each batch is judged at the time of its newest record."""
         return False
 
