@@ -282,7 +282,6 @@ def cluster_reader(brokers: Sequence[str], properties: Path | None, cluster: str
 
 
 def ask_kafka(kafka: "ClusterReader", groups: Collection[str]) -> GroupAnswers:
-    """Ask Kafka about ``groups``, or about all groups."""
     from karrot.watch.cluster_interface import ClusterError
 
     snapshot = _snapshot(kafka, groups)
@@ -376,7 +375,7 @@ def groups_table(asked: GroupAnswers) -> Iterator[str]:
 
 
 def sum_of_known(verdicts: "Iterable[LagEvent]") -> str:
-    """Format the sum of the known lags (a dash without any known lag), and the number of groups with unknown lag."""
+    """Format the sum of the known lags (or a dash), and the number of groups with an unknown lag."""
     lags = [event.total_lag for event in verdicts]
     unknown = lags.count(None)
     known = cell(sum(lag for lag in lags if lag is not None) if unknown < len(lags) else None)
@@ -384,7 +383,7 @@ def sum_of_known(verdicts: "Iterable[LagEvent]") -> str:
 
 
 def tally(words: Iterable[str]) -> str:
-    """Count how often each word occurs, and format the counts, for example ``2 ERR, 5 OK``."""
+    """Format how often each word occurs, for example ``2 ERR, 5 OK``."""
     return ", ".join(f"{number} {safe(word)}" for word, number in sorted(Counter(words).items()) if word)
 
 
@@ -458,7 +457,7 @@ def _group_fields(asked: GroupAnswers, event: "LagEvent") -> dict[str, Any]:
 
 
 def health_fields(health: "GroupHealth | None", *, counts_rebalances: bool = True) -> dict[str, Any]:
-    """Return the JSON fields with Kafka's data about a group. The fields are ``None`` if Kafka has no data."""
+    """Return the JSON fields with Kafka's data about a group. They are ``None`` if Kafka has no data."""
     fields = {name: getattr(health, name, None) for name in _HEALTH}
     return fields if counts_rebalances else fields | {"rebalances": None}
 

@@ -134,19 +134,17 @@ class _Asked:
         return {"cluster": self.cluster, "group": self.group}
 
     def nothing_known(self, what: object, when: str, days: Iterable[date]) -> NotDone:
-        """Return the error for a time without data. The error names the days in the tables."""
+        """Return the error for a time without data, with the days in the tables."""
         from karrot.history.days_with_data import day_ranges
 
         there = _in_words(list(day_ranges(days))) or "no day of it"
         return NotDone(_one_line(f"no data about {what} {when}; {self.tables} has {there}"))
 
     def nothing_then(self, history: "History", at: datetime) -> NotDone:
-        """Return the error for a point in time without data."""
         days = history.days("commits") or history.days("partitions")
         return self.nothing_known(self, f"at {to_minute(at)} UTC or in the look-back before it", days)
 
     def nothing_in(self, history: "History", span: "TimeRange", table: str, what: object) -> NotDone:
-        """Return the error for a time range without data."""
         when = f"from {to_minute(span.start)} to {to_minute(span.end)} UTC"
         return self.nothing_known(what, when, history.days(table, None, **self.names))
 

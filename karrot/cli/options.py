@@ -43,7 +43,7 @@ def follow_option(sentence: str, *, default: bool) -> Callable[[Command], Comman
 
 
 def loader(bind: str | None, config: Path | None) -> Callable[[], "Loaded"]:
-    """Return a function that reads the settings. The service calls the function at the start and at each reload."""
+    """Return a function that reads the settings, which the service calls at the start and at each reload."""
     from karrot.settings.loading import load
 
     overrides = {} if bind is None else {"bind": bind}
@@ -93,7 +93,7 @@ def read_span(longest_s: int) -> Callable[[click.Context, click.Parameter, str |
 
 
 def day_option(*names: str, **asked: Any) -> Callable[[Command], Command]:
-    """Return an option for one or more days. The limits on the year prevent an overflow in calculations with `date`."""
+    """Return an option for one or more days. The limits on the year prevent an overflow of `date`."""
     return click.option(*names, type=click.DateTime(["%Y-%m-%d"]), callback=_read_days, metavar="YYYY-MM-DD", **asked)
 
 
@@ -110,7 +110,7 @@ def read_seconds(least: float, most: float) -> Callable[[click.Context, click.Pa
 
 
 def credentials(user: str | None) -> dict[str, str]:
-    """Return the Authorization header. Secrets are never arguments, because every user of a machine sees arguments."""
+    """Return the Authorization header. Secrets are never arguments, because all users of a machine see arguments."""
     if user is not None:
         password = secret("KARROT_BURROW_PASSWORD") or _typed_password()
         return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}

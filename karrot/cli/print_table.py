@@ -58,7 +58,7 @@ class Column:
     """Numbers are aligned to the right."""
     may_be_cut: bool = False
     goes: int = 0
-    """The position in which a narrow table leaves the column out: 1 before 2. A column with 0 is never left out."""
+    """The position at which a narrow table drops the column: 1 before 2. A column with 0 is never dropped."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ def forget_cluster(cluster: str, url: str, user: str | None) -> None:
 
 
 def address(url: str) -> str:
-    """Return Karrot's address without the path of the webhook."""
+    """Return Karrot's address without the webhook's path."""
     from karrot import render
 
     return valid(partial(render.webhook, url)).removesuffix("/burrow")

@@ -132,7 +132,7 @@ def _print(
     outcome: "PollOutcome",
     _age_ms: Callable[[], int],
 ) -> None:
-    """Print the outcome of a poll. If standard output fails, put the error into ``trouble``, and end the watch."""
+    """Print the outcome of a poll. If standard output fails, end the watch, and put the error into ``trouble``."""
     try:
         print_lines(show(outcome))
     except OSError as error:

@@ -42,7 +42,7 @@ _OK = 200
 _THREADS = 16
 _PAUSE_S = 0.05
 _GROUPS_AT_SPEED_1 = 1000
-"""The number of groups whose simulation at speed 1 uses a third of a processor. The service uses a third as well."""
+"""The simulation of this many groups at speed 1 uses a third of a processor. So does the service (200 verdicts/s)."""
 _LEASH = 'read -r _; kill -TERM "$1"'
 _TABLES = f"{PREFIX}TABLES_DIR"
 """The only setting that the demo takes from the environment: ``make history`` writes tables of the demo's groups."""
@@ -201,7 +201,7 @@ def post_verdicts(
     clock: Clock,
     failover: threading.Event | None = None,
 ) -> None:
-    """Post the verdicts that are due until ``stop`` is set. When ``failover`` is set, another Burrow takes over once.
+    """Post due verdicts until ``stop`` is set. When ``failover`` is set, another Burrow takes over once.
 
     While posts wait for answers, no group is judged, because a slow receiver also slows down a real Burrow.
     """

@@ -17,7 +17,7 @@ Answering = Callable[[str, bytes], Response]
 
 @contextmanager
 def serve_locally(get: Answering, post: Answering | None = None) -> Iterator[str]:
-    """Serve inside the ``with`` block. The value of ``with`` is the URL."""
+    """Serve inside the ``with`` block, and yield the URL."""
 
     @Request.application
     def answer(request: Request) -> Response:
@@ -76,7 +76,6 @@ class CloudWatchReceiver:
         self._calls = 0
 
     def put(self, _path: str, body: bytes) -> Response:
-        """Accept a call of PutMetricData."""
         try:
             sent = json.decode(body, type=_PutMetricData)
         except DecodeError as error:

@@ -62,7 +62,7 @@ class _Phase(NamedTuple):
     goes_back: float = 0.0
 
     def behind(self, before: float, seconds: float) -> float:
-        """Return how many seconds of messages the group has not read ``seconds`` after the start of this phase."""
+        """Return how many seconds of messages are unread ``seconds`` after the start of this phase."""
         return max(0.0, before + self.goes_back + (1 - self.pace) * seconds)
 
 
@@ -136,7 +136,7 @@ class _Partition(NamedTuple):
 
 
 class SimulatedGroup:
-    """A consumer group. Each group goes through its phases at its own speed, so that groups change at different times.
+    """A consumer group. Each group has its own speed, so that groups change phases at different times.
 
     ``topics`` has the rates of each topic's partitions, ``afflicted`` the numbers of the affected partitions.
     """
@@ -199,7 +199,7 @@ class SimulatedGroup:
         return found
 
     def _state(self, at: float) -> tuple[_Phase, float]:
-        """Return the phase, and how many seconds of messages the afflicted partitions have not read."""
+        """Return the phase, and how many seconds of messages are unread in the afflicted partitions."""
         rest = (at * self._tempo + self._shift) % self._round
         for phase, before in self._rounds:
             if rest < phase.seconds:
@@ -245,7 +245,7 @@ class SimulatedBurrow:
                 yield posted
 
     def failover(self) -> None:
-        """Let another Burrow take over. The new Burrow judges all groups now, and gives their incidents new ids."""
+        """Let another Burrow take over, which judges all groups now, and gives their incidents new ids."""
         self._notified.clear()
         self._agenda = [(0.0, key) for key in self.groups]
         heapq.heapify(self._agenda)

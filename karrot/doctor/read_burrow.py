@@ -115,8 +115,8 @@ def read_burrow(url: str, limits: Limits, *, karrot_url: str | None = None) -> B
 def is_for_karrot(name: str, notifier: NotifierModule, karrot_url: str | None) -> bool:
     """Whether a notifier is for Karrot.
 
-    The notifier must use HTTP. Its URL must end with Karrot's path, have Karrot's host and port, or contain ``karrot``;
-    or its name must contain ``karrot``.
+    A notifier for Karrot uses HTTP. Its URL ends with Karrot's path or has Karrot's host and port, or the URL or name
+    contains ``karrot``.
     """
     url = notifier.url_open or ""
     if notifier.class_name != "http":

@@ -77,7 +77,6 @@ class KarrotSeen:
         return (sample for sample in self.samples if sample.name == metric)
 
     def total(self, metric: str, **labels: str) -> float:
-        """Return the sum of a metric's samples with the given labels."""
         return sum(sample.value for sample in self.of(metric) if labels.items() <= sample.labels.items())
 
     @property

@@ -63,7 +63,7 @@ def read_samples(client: HttpClient, names: Sequence[str] = ()) -> list[Sample]:
 
 
 def read_groups(client: HttpClient, cluster: str = "", most: int | None = None) -> tuple[Sequence[Group], bool]:
-    """Read Karrot's groups of a cluster, or of all clusters except test clusters. Also return whether these are all."""
+    """Read Karrot's groups of a cluster, or of all clusters except test clusters, and whether these are all."""
     groups: list[Group] = []
     after: str | None = ""
     while after is not None and len(groups) < (most or GROUPS_READ):
@@ -74,7 +74,6 @@ def read_groups(client: HttpClient, cluster: str = "", most: int | None = None) 
 
 
 def netloc(url: str) -> str:
-    """Return the host and port of a URL, for comparison."""
     parts = urlsplit(url)
     try:
         port = parts.port or {"https": 443}.get(parts.scheme, 80)

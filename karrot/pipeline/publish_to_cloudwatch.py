@@ -3,7 +3,7 @@
 Spark selects the newest events of each group. Karrot's CloudWatch reporter then sends these events from the driver,
 because only a single publisher can limit the groups and the rate of calls. A group with one value needs 0.13 ms of
 processor time. The reporter expects the states of one event log with one clock. So all events of the archive or topic
-count as events of one event log, whose clock is the wall clock.
+count as events of one log with the wall clock.
 """
 
 from collections import Counter
@@ -247,7 +247,7 @@ def newest(lines: DataFrame, *, now_ms: int, oldest_ms: int) -> DataFrame:
 
     The time of a line is its time of receipt (at most ``now_ms``) minus the time from observation to receipt. Lines
     older than ``oldest_ms`` are left out. The result has each group's newest line of each source, because only Burrow's
-    posts are heartbeats, and because Burrow's verdict takes precedence over a verdict of `karrot watch`.
+    posts are heartbeats, and because Burrow's verdict counts more than that of `karrot watch`.
     """
     line = F.col("line")
     received, observed = line["received_at_ms"], line["observed_at_ms"]

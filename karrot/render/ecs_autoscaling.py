@@ -24,7 +24,6 @@ _RUNNING_ON_ECS = f"FILL({_REPEATED}, 0)"
 
 
 def autoscaling(asked: Scaling) -> str:
-    """Render the recipe as a CloudFormation template."""
     by_age = asked.measure == "max_lag_seconds"
     needed = sorted({asked.measured, "Status"} | ({"Lag"} if asked.recipe == "from-zero" else set()))
     cluster, group = (dimension_value(name).text[:_LONGEST_NAME] for name in (asked.burrow_cluster, asked.group))
@@ -62,7 +61,7 @@ def autoscaling(asked: Scaling) -> str:
 
 
 def _names(asked: Scaling) -> Callable[[str], str]:
-    """Return a function from the logical id of a policy or alarm to its name. A name is unique per scaled target."""
+    """Return a function from the logical id of a policy or alarm to its name, unique for each scaled target."""
     scaled = f"{asked.ecs_cluster}/{asked.service}" if asked.on_ecs else asked.asg_name
 
     def name_of(logical_id: str) -> str:
@@ -136,7 +135,7 @@ def _per_task(asked: Scaling, running: str) -> str:
 
 
 def _unread_while_asleep(asked: Scaling) -> Query:
-    """Return the query with the number of unread messages while no task runs, and 0 while a task runs."""
+    """Return the query for the unread messages while no task runs, and 0 while a task runs."""
     lag = _maximum(asked, "Lag")
     if asked.on_ecs:
         return {"unread": f"IF({_RUNNING_ON_ECS} < 1, lag, 0)", **lag, "running": _utilization(asked)}

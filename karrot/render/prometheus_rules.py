@@ -53,7 +53,6 @@ def recording_rules() -> str:
 
 
 def thresholds() -> dict[str, Threshold]:
-    """Return the default of each threshold by the threshold's name."""
     read: dict[str, Threshold] = yaml.safe_load(_source("thresholds.yaml"))
     return read
 

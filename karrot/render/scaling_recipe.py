@@ -97,7 +97,6 @@ class Scaling:
 
     @property
     def scheduled(self) -> tuple[ScheduledMinimum, ...]:
-        """``schedule``, parsed."""
         return tuple(_scheduled(text) for text in self.schedule)
 
     @property
@@ -116,7 +115,7 @@ class Scaling:
     def measured(self) -> str:
         """The metric that the policies read. A ``Scalable`` metric leaves out stuck partitions, which no task helps.
 
-        While no task runs, every partition is stuck. So a recipe that may stop the last task reads the other metric.
+        While no task runs, every partition is stuck. So a recipe that may stop the last task reads the full metric.
         """
         metric = "LagSeconds" if self.measure == "max_lag_seconds" else "Lag"
         return f"Scalable{metric}" if self.least else metric

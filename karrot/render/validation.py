@@ -1,4 +1,4 @@
-"""Checks the options of the renderers. Each check yields a message for a wrong value, and nothing for a valid value."""
+"""Checks the options of the renderers. Each check yields a message if the value is wrong."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -10,19 +10,18 @@ _MOST = 1e12
 
 
 def refuse(problems: Iterable[str]) -> None:
-    """Raise `ValueError` with a line for each problem, if there are problems."""
+    """Raise `ValueError` with a line for each problem, if any."""
     if told := list(problems):
         raise ValueError("\n".join(told))
 
 
 def ecs_name(option: str, text: str | None) -> Iterator[str]:
-    """Check the name of an ECS cluster or service."""
     allowed = "the name that ECS knows, up to 255 letters, digits, hyphens and underscores"
     return matching(option, text, r"[A-Za-z0-9_-]{1,255}", allowed)
 
 
 def asg_name(text: str | None) -> Iterator[str]:
-    """Check the name of an Auto Scaling group. The name must be a valid dimension of a CloudWatch metric."""
+    """Check the name of an Auto Scaling group, which must be a valid dimension of a CloudWatch metric."""
     allowed = "the name of the Auto Scaling group, up to 255 printable ASCII characters without a colon"
     return matching("--asg-name", text, r"(?=.*[!-~])[ -9;-~]{1,255}", allowed)
 
@@ -51,7 +50,6 @@ def free_text(option: str, text: str) -> Iterator[str]:
 
 
 def of_kind(kind: types.ValueKind[Any], option: str, text: str) -> Iterator[str]:
-    """Check a string with the parser of a setting's type."""
     try:
         types.checked(kind, option, text)
     except ValueError as error:

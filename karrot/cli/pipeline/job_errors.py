@@ -57,7 +57,7 @@ class JobCommand(click.Command):
 def in_a_sentence(error: Exception, asked: Mapping[str, Any]) -> Refused | None:
     """Convert an error to one with a one-line message and an exit code; ``None`` for an unexpected error.
 
-    ``asked`` has the options of the command. The message contains no values of Kafka properties, which may be secrets.
+    ``asked`` has the options of the command. The message contains no values of Kafka properties.
     """
     if isinstance(error, Refused):
         return error
@@ -88,9 +88,9 @@ def in_a_sentence(error: Exception, asked: Mapping[str, Any]) -> Refused | None:
 
 
 def why_it_failed(said: str) -> str:
-    """Find the last error in Spark's message ``said``, and the remedy. An error with a Spark code comes first.
+    """Find the last error in Spark's message, and the remedy. An error with a Spark code comes first.
 
-    The error with a code names the file or table, and the last error gives the reason. Users need both errors.
+    The error with a code names the file or table, and the last error gives the reason. Users need both.
     """
     to_do = next((text for pattern, text in _TO_DO if pattern.search(said)), None)
     error = s3_url(_error_in(said))

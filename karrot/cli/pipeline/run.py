@@ -157,7 +157,7 @@ def _steps(
 
 
 def _explained(spark: "SparkSession", asked: Mapping[str, Any], step: str, error: Exception) -> "StepFailure":
-    """Return the failure of a step. Its one-line message is the message that the step's own command prints."""
+    """Return the failure of a step, with the one-line message that the step's own command prints."""
     import structlog
 
     from karrot.kafka.client_properties import PropertiesError

@@ -116,7 +116,7 @@ def started(job: str, asked: Mapping[str, Any]) -> "Iterator[tuple[SparkSession,
 
 
 def _stop_session(spark: "SparkSession") -> None:
-    """Stop Spark. The JVM may have ended before, because a signal to the process group also ends the JVM."""
+    """Stop Spark, if its JVM still runs. A signal to the process group also ends the JVM."""
     from py4j.protocol import Py4JError
 
     with suppress(ConnectionError, Py4JError):
@@ -141,7 +141,7 @@ def _leave(number: int, _frame: object) -> None:
 
 
 def require_tables(spark: "SparkSession", tables: "Tables", asked: Mapping[str, Any]) -> None:
-    """Raise Refused if the tables' directory does not exist, because a misspelt name must not count as empty tables."""
+    """Raise Refused if the directory is missing, because a misspelt name must not count as empty tables."""
     from karrot.pipeline.store.hadoop_filesystem import exists
 
     if not exists(spark, tables.directory):
@@ -151,8 +151,7 @@ def require_tables(spark: "SparkSession", tables: "Tables", asked: Mapping[str, 
 def _halt(spark: "SparkSession", number: int, _frame: object) -> None:
     """Stop the job and end the process. The user can run the job again.
 
-    Spark's own handler raises an error during a call to the JVM. After this error, no connection is left that could
-    stop the job.
+    Spark's own handler raises an error during a call to the JVM. This error leaves no connection to stop the job.
     """
     # A new thread has its own connection to the JVM.
     halting = threading.Thread(target=_stop, args=(spark,), daemon=True)

@@ -220,7 +220,7 @@ def published_twice(seen: KarrotSeen) -> Iterator[Said]:
 
 
 def _refused(seen: KarrotSeen, remedies: Mapping[str, str]) -> Iterator[Said]:
-    """Yield a fault for recent refusals, a note for older refusals, and a warning for refusals at an unknown time."""
+    """Yield a fault for recent refusals, a note for older refusals, a warning for refusals at an unknown time."""
     only_if(seen.samples)
     rejects = seen.rejects.rejects if seen.rejects else ()
     for code, text in remedies.items():

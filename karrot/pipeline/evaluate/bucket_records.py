@@ -68,7 +68,7 @@ class NewRecords(NamedTuple):
 
 
 def take(state: BucketState, new: NewRecords, log_ends: LogEnds, asked: EvaluateRules) -> BucketState:
-    """Add the new records to the bucket, without the commits and members of a group from before its deletion."""
+    """Add new records to the bucket, without a group's commits and members from before its deletion."""
     state = without_groups(_without_deleted_topics(state, log_ends), new.deleted)
     commits, known = _stored(new, log_ends, asked)
     groups, group = _with_new_groups(state.groups, commits)
@@ -129,7 +129,7 @@ def _stored(new: NewRecords, log_ends: LogEnds, asked: EvaluateRules) -> tuple[N
         timestamp_ms=commits.timestamp_ms,
         end=np.zeros(len(rows), np.int64),
     )
-    # Each commit is a segment of its own here, so that `stored` says which commits it kept.
+    # Each commit is its own segment, so that `stored` says which commits it kept.
     segments = Segments(source, np.full(len(rows), _NEVER_MS))
     kept = stored(arrays, log_ends.ends, segments, asked.expire_group)
     is_repeated = ~is_first[kept.segment] & ~begins(kept.order)

@@ -20,7 +20,7 @@ from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 
 Texts = npt.NDArray[np.object_]
 Owners = Mapping[tuple[str, int], tuple[str, str]]
-"""Maps a topic and partition to the host and client id of the group member that owns the partition."""
+"""Maps a topic and partition to the host and client id of the member that owns the partition."""
 
 _SLOTS: Final = ("order", "offset", "timestamp_ms", "lag", "seen_ms")
 _VERSION: Final = b"3"
@@ -56,8 +56,8 @@ class GroupMemory(NamedTuple):
     """The state of a group.
 
     - ``key``: the hash of the group's name.
-    - ``last_commit_ms``: the timestamp of the last commit, at most the timestamp of its record; 0 without a commit.
-    - ``listed``: how many partitions of each topic a verdict lists, including partitions without a commit.
+    - ``last_commit_ms``: the timestamp of the last commit, at most that of its record; 0 without a commit.
+    - ``listed``: how many partitions of each topic a verdict lists, with or without a commit.
     - ``notified``: the open incident and the last notification.
     - ``members``: the members as JSON, each ``[host, client id, {topic: [partition, …]}]``.
     - ``members_ms``: the timestamp of the metadata record with these members.

@@ -91,7 +91,7 @@ class TakenSettings(NamedTuple):
 
 
 def read_burrow_settings(text: str, cluster: str, notifier: str | None = None) -> TakenSettings:
-    """Read the settings for a cluster. ``notifier`` chooses one of several sections ``[notifier.NAME]``.
+    """Read the settings for a cluster. ``notifier`` chooses among several sections ``[notifier.NAME]``.
 
     Raises `ValueError` if ``text`` is not TOML, if a value is wrong, or if the choice of a section is not clear.
     """

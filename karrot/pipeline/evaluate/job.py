@@ -359,7 +359,7 @@ class _StoredNotifications:
 
 
 def _needed(decoded: DataFrame) -> DataFrame:
-    """Select the commits that are no tombstones, the group metadata, and the unreadable records."""
+    """Select commits except tombstones, group metadata, and unreadable records."""
     is_commit = F.col("key_type").isin(0, 1) & ~F.col("tombstone") & F.col("offset").isNotNull()
     is_metadata = F.col("key_type") == _GROUP_METADATA
     read = decoded.where(~F.col("readable") | is_commit | is_metadata)
@@ -399,7 +399,7 @@ def _rows(read: DataFrame, members: DataFrame, buckets: int) -> DataFrame:
 
 
 def _is_chosen(groups: Sequence[NameFilter]) -> Column:
-    """Whether a filter matches a row's group. Common regular expressions mean the same in Java, Burrow and Python."""
+    """Whether a filter matches a row's group. Common patterns mean the same in Java, Burrow and Python."""
     name = F.col("group")
     each_of = ([*map(name.rlike, allow), *(~name.rlike(each) for each in deny)] for allow, deny in groups)
     return reduce(or_, (reduce(and_, conditions, F.lit(True)) for conditions in each_of))

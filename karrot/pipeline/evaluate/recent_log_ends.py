@@ -70,7 +70,7 @@ class RecentLogEnds:
         source, at_ms, offset = source[by_time], at_ms[by_time], offset[by_time]
         is_last = np.ones(len(source), np.bool_)
         is_last[:-1] = (source[1:] != source[:-1]) | (at_ms[1:] != at_ms[:-1])
-        # A batch can call `look` twice, and both calls can return the same log end.
+        # If a batch calls `look` twice, both calls can return the same log end.
         exists = np.array([place.topic in look.topics for place in self._places], np.bool_)
         is_kept = is_last & exists[source]
         number = np.cumsum(exists) - 1
@@ -79,7 +79,7 @@ class RecentLogEnds:
         self.topic_keys = {topic: key for topic, key in self.topic_keys.items() if topic in look.topics}
 
     def forget_old(self) -> None:
-        """Keep only the log ends that the next batch needs: those for Burrow's rules, and one for its first commit."""
+        """Keep only the log ends that the next batch needs for Burrow's rules and for its first commit's lag."""
         kept, source = self.intervals + 1, self._ends.source
         is_kept = np.ones(len(source), np.bool_)
         is_kept[:-kept] = source[kept:] != source[:-kept]

@@ -93,10 +93,10 @@ def to_stream(stream: TextIO) -> Deliver:
 def to_karrot(url: str, token: str | None, *, lists_all: bool, retries: int = _RETRIES) -> Deliver:
     """Return a function that posts each notification to Karrot, with several connections.
 
-    Karrot stores accepted notifications in its event log. If Karrot is unreachable or refuses the token, the next start
-    sends the whole batch again from the checkpoint. If Karrot refuses a body, the other notifications are still sent.
-    Karrot expects all partitions in an event of the source ``kafka``, and only bad partitions in an event of Burrow.
-    Raises `ValueError` if ``url`` is not an address.
+    Karrot stores accepted notifications. If Karrot is unreachable or refuses the token, the next start sends the whole
+    batch again from the checkpoint. If Karrot refuses a body, the other notifications are still sent. Karrot expects
+    all partitions in an event of the source ``kafka``, and only bad partitions in an event of Burrow. Raises
+    `ValueError` if ``url`` is not an address.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:

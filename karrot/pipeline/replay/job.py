@@ -54,7 +54,7 @@ class ReplayRequest:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The result of a replay. ``groups`` is the number of groups. The first outcome is that of the baseline."""
+    """The result of a replay. ``groups`` is the number of groups. The first outcome is the baseline's."""
 
     span: VerdictTimes
     groups: int

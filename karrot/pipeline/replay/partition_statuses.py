@@ -366,7 +366,7 @@ def stalls(commits: CommitArrays, ends: LogEndArrays, segments: Segments, *, at_
 
 
 def _grown_at(ends: LogEndArrays, source: int, offset: int, since_ms: int) -> int:
-    """Return when the log end of a source was first beyond an offset; the largest integer if it never was."""
+    """Return when the log end of a source was first beyond an offset; the largest integer if never."""
     begin, stop = np.searchsorted(ends.source, [source, source + 1])
     beyond = (ends.offset[begin:stop] > offset) & (ends.observed_ms[begin:stop] > since_ms)
     return int(ends.observed_ms[begin + beyond.argmax()]) if beyond.any() else np.iinfo(np.int64).max
@@ -413,10 +413,10 @@ FROM runs JOIN names USING (group_key) WHERE status IS NOT NULL
 
 
 def statuses(changes: DataFrame, commits: DataFrame, last_ms: int) -> DataFrame:
-    """Compute the status runs of each group for each rule set. A group's status follows from its worst partition.
+    """Compute the status runs of each group for each rule set. A group has the status of its worst partition.
 
-    A run lasts until the next change. The last run (``is_open``) lasts until ``last_ms``. There is no run while the
-    group is gone. The names of the groups come from ``commits``.
+    A run lasts until the next change, and the last run (``is_open``) until ``last_ms``. A group that is gone has no
+    run. The names of the groups come from ``commits``.
     """
     return changes.sparkSession.sql(_STATUSES, args={"last_ms": last_ms}, changes=changes, commits=commits)
 

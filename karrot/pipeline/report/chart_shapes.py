@@ -62,7 +62,7 @@ def ticks(period: DayRange) -> list[ReportTick]:
 
 
 def spans(incidents: Iterable[Incident], findings: Findings) -> list[IncidentBar]:
-    """Make the bars of incidents. Bars are cut at the ends of the period, and are wide enough to be visible."""
+    """Make the bars of incidents, cut at the ends of the period, and wide enough to be visible."""
     period, bars = findings.period, list[IncidentBar]()
     for incident in sorted(incidents, key=lambda one: one.started_at):
         ended_s = findings.heard_until_s if incident.ended_at is None else incident.ended_at.timestamp()
@@ -89,7 +89,7 @@ def line(points: Sequence[LagPoint], period: DayRange, top: float) -> list[str]:
 
 
 def share_bars(hours: Hours, heard_s: int) -> list[Bar]:
-    """Make a bar for the time in each status, and one for the rest of ``heard_s``, in which the status is unknown."""
+    """Make a bar for the time in each status, and for the rest of ``heard_s``, whose status is unknown."""
     unknown = max(0, heard_s - hours.ok - hours.warn - hours.err)
     total = hours.ok + hours.warn + hours.err + unknown
     at, bars = 0.0, []

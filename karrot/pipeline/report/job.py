@@ -240,12 +240,12 @@ def find(spark: SparkSession, tables: Tables, period: DayRange) -> types.Finding
 def _read(spark: SparkSession, tables: Tables, name: str, period: DayRange) -> DataFrame:
     """Read the days of the period that the table has.
 
-    Only existing days are passed on, because `Tables` checks each day on the file system, and a period may be years.
+    A period may be years, and `Tables` checks each day on the file system, so only existing days are passed on.
     """
     there = tables.days(spark, name)
     return sound(tables.read(spark, name, days=[day for day in there if period.first <= day <= period.last]))
 
 
 def _moment(epoch_s: int) -> datetime:
-    """Convert epoch seconds to UTC. Times are collected as seconds because Spark's timestamps have no time zone."""
+    """Convert epoch seconds to UTC. Spark's timestamps have no time zone, so times are collected as seconds."""
     return datetime.fromtimestamp(epoch_s, UTC)

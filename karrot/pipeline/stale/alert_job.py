@@ -264,7 +264,7 @@ class StaleAlerts:
         """Return the new rows of a table as a stream. Create the table's directory if it does not exist yet."""
         path = self.tables.path(name)
         make_directory(self.spark, path)
-        # ``compact`` replaces files by one file with the same rows, which this stream then reads as new rows.
+        # ``compact`` replaces files by one file with the same rows, which this stream reads as new rows.
         options = {"maxFileAge": ANY_AGE, "ignoreMissingFiles": "true"}
         reader = self.spark.readStream.schema(with_day(STREAMED[name])).options(**options)
         return reader.parquet(literal(path)).where(F.col("day") >= F.lit(self.since))

@@ -147,7 +147,7 @@ def newest_samples(records: DataFrame, length: timedelta) -> DataFrame:
 def merged_samples(known: DataFrame, new: DataFrame, length: timedelta) -> DataFrame:
     """Add the samples of a batch to the known samples.
 
-    For a partition with new samples, keep the samples of the last ``length``, at least ``length / 64`` apart, and the
+    Of a partition with new samples, keep the samples of the last ``length``, at least ``length / 64`` apart, and the
     newest older sample.
     """
     none = F.array().cast(_SAMPLES_TYPE)
@@ -206,7 +206,7 @@ def judged(standings: DataFrame, samples: DataFrame, times: ClusterTimes, length
     same = (F.col("alert_offset") == F.col("offset")) & (F.col("alert_since_ms") == F.col("since_ms"))
     stays = has_alert & is_stale & _holds(same)
     is_cleared, fired = has_alert & ~stays, is_stale & ~stays & F.col("cluster").isin(times.free)
-    # If the samples of a partition are dropped, its alert is dropped too.
+    # A partition whose samples are dropped loses its alert.
     is_open = (stays | fired) & (seen_ms >= times.oldest_ms())
     changed = is_cleared | fired
     shown = {

@@ -94,8 +94,8 @@ class StateFolder:
     """The state of a job in its checkpoint. Two jobs must not share a checkpoint.
 
     Each batch writes its files below ``state/batch=N``, replaces ``state.json``, and then deletes the older files.
-    ``state.json`` names the batch whose files are valid. If the driver dies before it replaces ``state.json``, the
-    repeated batch finds the old ``state.json`` and the old files, and overwrites its own files.
+    ``state.json`` names the batch with valid files. If the driver dies before it replaces ``state.json``, the repeated
+    batch finds the old ``state.json`` and files, and overwrites its own files.
     """
 
     spark: SparkSession

@@ -110,8 +110,8 @@ _SPAN = 2**40  # 34 years in milliseconds: the timestamps of a healthy partition
 class Slots(NamedTuple):
     """The slots of commits.
 
-    The field ``of`` has the slot of each commit. ``last`` has the newest commit of each slot, and ``timestamp_ms`` the
-    timestamp of the slot's oldest commit.
+    ``of[i]`` is the slot of commit ``i``. ``last`` is the newest commit of each slot, ``timestamp_ms`` the timestamp of
+    the slot's oldest commit.
     """
 
     of: Ints
