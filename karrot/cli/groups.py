@@ -457,7 +457,7 @@ def _group_fields(asked: GroupAnswers, event: "LagEvent") -> dict[str, Any]:
 
 
 def health_fields(health: "GroupHealth | None", *, counts_rebalances: bool = True) -> dict[str, Any]:
-    """Return the JSON fields with Kafka's data about a group. They are ``None`` if Kafka has no data."""
+    """Return the JSON fields with Kafka's data about a group. Without data, the fields are ``None``."""
     fields = {name: getattr(health, name, None) for name in _HEALTH}
     return fields if counts_rebalances else fields | {"rebalances": None}
 

@@ -142,7 +142,7 @@ def _typed_password() -> str:
 
 
 class Number(click.FloatRange):
-    """A finite number in a range. It refuses ``nan``, which the base class `click.FloatRange` accepts."""
+    """A finite number in a range. This class refuses ``nan``, which `click.FloatRange` accepts."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))

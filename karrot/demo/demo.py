@@ -42,7 +42,7 @@ _OK = 200
 _THREADS = 16
 _PAUSE_S = 0.05
 _GROUPS_AT_SPEED_1 = 1000
-"""The simulation of this many groups at speed 1 uses a third of a processor. So does the service (200 verdicts/s)."""
+"""At speed 1, the simulation of 1000 groups and the service (200 verdicts/s) use a third of a processor each."""
 _LEASH = 'read -r _; kill -TERM "$1"'
 _TABLES = f"{PREFIX}TABLES_DIR"
 """The only setting that the demo takes from the environment: ``make history`` writes tables of the demo's groups."""

@@ -67,7 +67,7 @@ class _Phase(NamedTuple):
 
 
 class _Behaviour(NamedTuple):
-    """Phases that a group repeats. They affect the share ``afflicts`` of the group's partitions, but at least one.
+    """Phases that a group repeats. Phases affect the share ``afflicts`` of its partitions, but at least one partition.
 
     ``starts`` is the range of the group's position in its first round, by default the whole round. ``skew`` multiplies
     the rate of the first affected partition.
@@ -98,7 +98,7 @@ _ORDER = (
 class _Commit(NamedTuple):
     """A commit of a group. The last three fields are topic times, as in ``SimulatedGroup._produced``.
 
-    They belong to Burrow's newest log end, and to the offsets of the healthy and of the afflicted partitions.
+    These times belong to Burrow's newest log end, and to the offsets of the healthy and the afflicted partitions.
     """
 
     at_ms: int
@@ -216,7 +216,7 @@ class SimulatedGroup:
 class SimulatedBurrow:
     """A Burrow that watches ``groups`` groups in total, and its own group in each cluster, from ``start_ms`` on.
 
-    ``speed`` multiplies the rates. If ``speed`` is below 1, it divides the intervals. The same seed gives the same
+    ``speed`` multiplies the rates. A ``speed`` below 1 divides the intervals. The same seed gives the same
     groups. Several threads can ask for verdicts while one thread posts.
     """
 

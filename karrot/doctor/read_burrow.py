@@ -46,8 +46,8 @@ class BurrowSeen:
     """The visible part of Burrow's configuration, Burrow's lists, and the verdicts on some of its groups.
 
     ``ready`` is ``None`` if Burrow is too old to report readiness. ``listed`` are the clusters of Burrow's storage.
-    ``groups`` maps a cluster to its groups' names, and ``topics`` to its number of topics. Both lack clusters whose
-    lists could not be read. ``karrot_url`` is the URL given with ``--karrot``.
+    ``groups`` maps a cluster to its groups' names, and ``topics`` to its number of topics. Clusters whose lists could
+    not be read are left out. ``karrot_url`` is the URL given with ``--karrot``.
     """
 
     url: str

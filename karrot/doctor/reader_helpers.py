@@ -54,7 +54,7 @@ class Parts:
 
 
 def read_samples(client: HttpClient, names: Sequence[str] = ()) -> list[Sample]:
-    """Read the samples of ``/metrics``, with ``names`` only those of the named metrics. Raises `RequestFailed`."""
+    """Read the samples of the metrics ``names``, by default of all metrics. Raises `RequestFailed`."""
     text = client.body("/metrics", [("name[]", name) for name in names]).decode(errors="replace")
     try:
         return [sample for family in text_string_to_metric_families(text) for sample in family.samples]

@@ -21,7 +21,7 @@ def lag_of(namespace: str, burrow_cluster: str, group: str, name: str) -> CloudW
 
 
 def heartbeat_of(namespace: str, burrow_cluster: str) -> CloudWatchMetric:
-    """Return the heartbeat of a cluster. It has data while Burrow reports on the cluster and Karrot publishes."""
+    """Return a cluster's heartbeat metric, with data while Burrow reports on the cluster and Karrot publishes."""
     return CloudWatchMetric(namespace, "Heartbeat", (("Cluster", dimension_value(burrow_cluster).text),))
 
 

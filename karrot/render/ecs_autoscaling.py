@@ -1,7 +1,7 @@
 """Renders ``karrot render ecs-autoscaling``: policies and alarms that scale on the lag of one consumer group.
 
-The template defines the policies and alarms. This module makes their metric math and names. docs/autoscaling.md
-explains them.
+The template defines the policies and alarms. This module makes the metric math and the names.
+docs/autoscaling.md explains the policies and alarms.
 """
 
 import re
@@ -127,7 +127,7 @@ def _per_task(asked: Scaling, running: str) -> str:
     With a resolution of 20 seconds, a task has three samples per minute. More samples than ``max_tasks`` show this
     resolution. With fewer samples, the lag per task seems to be a third, and the recipe scales more slowly.
 
-    points / points is 1 if the lag has a data point. This factor is in the divisor, because CloudWatch may read a
+    points / points is 1 if the lag has a data point. The factor is in the divisor, because CloudWatch may read a
     missing factor as 0. A division by 0 has no value, but a dividend of 0 would be a lag of 0.
     """
     samples_per_task = f" / IF({asked.max_tasks} < {running}, 3, 1)" if asked.counts_samples else ""

@@ -55,7 +55,7 @@ class JobCommand(click.Command):
 
 
 def in_a_sentence(error: Exception, asked: Mapping[str, Any]) -> Refused | None:
-    """Convert an error to one with a one-line message and an exit code; ``None`` for an unexpected error.
+    """Convert an error to `Refused` with a one-line message; ``None`` for an unexpected error.
 
     ``asked`` has the options of the command. The message contains no values of Kafka properties.
     """

@@ -100,7 +100,7 @@ def _destinations(text: str) -> tuple[str, ...]:
 
 
 def _options(config: Path | None) -> "Options":
-    """Return the cloudwatch reporter's settings. Raises SettingsError, or Refused if the service publishes too."""
+    """Return the cloudwatch reporter's settings. Raises SettingsError, or Refused if the service also publishes."""
     from karrot import logs
     from karrot.settings.loading import SettingsError, load
 

@@ -39,7 +39,7 @@ class Said(NamedTuple):
 
 
 Look = Callable[..., Iterator[Said]]
-"""The function of a check. It takes the data of one or two programs, and yields the problems."""
+"""The function of a check, which takes the data of one or two programs, and yields the problems."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ class BucketTask:
     judges: bool = True
 
     def of(self, shared: Any) -> Callable[[pa.Table, pa.Table], pa.Table]:
-        """Return the function for Spark's ``applyInArrow``. It maps the old state and the new records to rows of `OUT`.
+        """Return a function for Spark's ``applyInArrow`` that maps the old state and the new records to rows of `OUT`.
 
         ``shared`` is a broadcast variable with the `LogEnds`.
         """

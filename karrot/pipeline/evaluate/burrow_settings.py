@@ -1,4 +1,4 @@
-"""Reads the settings of burrow.toml that ``karrot pipeline evaluate`` supports, and names the unsupported ones.
+"""Reads the settings of burrow.toml that ``karrot pipeline evaluate`` supports, and names the other settings.
 
 The names and defaults of the settings are those of Burrow v1.9.5 (``core/internal/storage/inmemory.go``,
 ``core/internal/evaluator/caching.go``, ``core/internal/consumer/kafka_client.go``, ``core/internal/notifier/``).
@@ -61,7 +61,7 @@ _BURROWS_DEFAULTS: Final = {"notifier": {"threshold": 2, "send-close": False}}
 """Burrow's defaults that differ from the command's defaults, by section."""
 
 _CHOOSING: Final = frozenset({"class-name", "cluster"})
-"""Settings that only choose the section. They are not listed as left out."""
+"""Settings that only choose the section, and so are not listed as left out."""
 
 _CHANGING: Final = frozenset(
     {"groups-reaper-refresh", "offsets-topic", "start-latest", "backfill-earliest", "lagcheck"}

@@ -127,8 +127,8 @@ class EvaluateNote(StateNote):
 class EvaluatedBatch(NamedTuple):
     """The summary of a batch whose verdicts were delivered. ``seconds`` is the duration of the batch.
 
-    ``groups`` and ``partitions`` count those with a commit, ``unreadable`` counts records. A batch judges no group if
-    more records wait.
+    ``groups`` and ``partitions`` are the numbers of groups and partitions with a commit. ``unreadable`` counts records.
+    A batch judges no group if more records wait.
     """
 
     now_ms: int
@@ -164,7 +164,7 @@ class Evaluate:
     _history: RecentLogEnds | None = field(default=None, init=False)
 
     def start(self, every: timedelta | None = None) -> StreamingQuery:
-        """Start the query and return. At the interval ``every``, it judges all groups, even without new records.
+        """Start the query and return. The query judges all groups at the interval ``every``, with or without records.
 
         Without ``every``, the query ends after the existing records. Raises `UnusableState` and `NoRecords`.
         """

@@ -73,7 +73,7 @@ EVALUATE_METRICS: Final = (
     UNREADABLE,
     LOG_END_FAILURES,
 )
-"""Every metric of ``karrot pipeline evaluate``. The service does not export them."""
+"""Every metric of ``karrot pipeline evaluate``. The service does not export these metrics."""
 
 
 class EvaluateMetrics(MetricValues):

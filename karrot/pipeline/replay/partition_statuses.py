@@ -166,7 +166,7 @@ class ReplayOptions(NamedTuple):
 
 
 def together(commits: DataFrame, ends: DataFrame) -> DataFrame:
-    """Join the rows of ``commits`` and ``ends`` in one frame for `changes`, sorted by the hash of their partition.
+    """Join the rows of ``commits`` and ``ends`` in one frame for `changes`, sorted by the hash of the partition.
 
     The frame has only numbers. Spark sorts only by the hash, because sorting a partition's rows later as arrays takes
     less than a tenth of the time. A collision of the 64-bit hashes would mix the rows of two partitions. The chance of

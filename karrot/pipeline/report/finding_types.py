@@ -111,7 +111,7 @@ class Budget(NamedTuple):
 
 
 class AnsweredTopics(NamedTuple):
-    """The number of topics with data, and the number of those whose data suffice for a section of the report."""
+    """The number of topics with data, and the number of topics whose data suffice for a report section."""
 
     topics: int
     answered: int

@@ -21,7 +21,7 @@ class NothingToReportError(LookupError):
 
 
 def period_of(spark: SparkSession, tables: Tables, first: date | None, last: date | None) -> DayRange:
-    """The requested days, or the newest seven if none were requested. Raises `NothingToReportError`."""
+    """Return the requested days, or the newest seven if none were requested. Raises `NothingToReportError`."""
     days = tables.days(spark, "lag_minute")
     if not days:
         raise NothingToReportError(f"{tables.directory} has no derived tables: run karrot pipeline derive")

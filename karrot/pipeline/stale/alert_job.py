@@ -175,7 +175,7 @@ def to_stream(stream: TextIO) -> Callable[[str], None]:
 def to_webhook(url: str) -> Callable[[str], None]:
     """Return a function that sends a line as the JSON body of a POST. Raises `ValueError` if ``url`` is not an address.
 
-    The function raises `Undelivered` if the answer is not 2xx. It does not follow redirects. No message contains the
+    The function raises `Undelivered` if the answer is not 2xx, and does not follow redirects. No message contains the
     address, because the address may be a secret.
     """
     parts = urlsplit(url)

@@ -75,10 +75,10 @@ class ClusterTimes(NamedTuple):
 
         The job that reads ``__consumer_offsets`` may not have read newer commits. This job counts as behind after a gap
         of more than ``length`` between samples, or while its commits are at least ``length`` older than the newest
-        sample. Then no partition of the cluster becomes stale until the job has caught up. The job has caught up after
-        a commit less than ``length`` older than the newest sample, or after ``length`` without commits. A cluster's
-        first batch sets no ``held_until_ms``, because it has old rows. ``held_until_ms`` is at most ``length`` after
-        the newest sample, even if a clock was ahead.
+        sample. While the job is behind, no partition of the cluster becomes stale. The job has caught up after a commit
+        less than ``length`` older than the newest sample, or after ``length`` without commits. A cluster's first batch
+        sets no ``held_until_ms``, because this batch has old rows. ``held_until_ms`` is at most ``length`` after the
+        newest sample, even if a clock was ahead.
         """
         newest = dict(self.sampled_ms)
         for cluster, at_ms in sampled_ms.items():
@@ -98,7 +98,7 @@ class ClusterTimes(NamedTuple):
     def oldest_ms(self) -> Column:
         """Return the time before which a cluster's rows are dropped: 31 days before its newest sample.
 
-        Deleted offsets are kept for 31 days too, because their old commits may be read again.
+        Deleted offsets are also kept for 31 days, because their old commits may be read again.
         """
         of_each = ((each, at_ms - _FORGOTTEN_MS) for each, at_ms in self.sampled_ms.items())
         return reduce(
@@ -120,7 +120,7 @@ def newest_times(records: DataFrame) -> tuple[dict[str, int], dict[str, int]]:
 def newest_commits(records: DataFrame) -> DataFrame:
     """Return one row per partition of a group, with three records.
 
-    They are the newest record, the first consecutive record with its offset, and the record before that first record.
+    The records are the newest, the first consecutive record with the same offset, and the record before that first.
     """
     in_log = Window.partitionBy(*PARTITION).orderBy("at_ms", "log_offset")
     place = F.struct("at_ms", "log_offset")
@@ -157,7 +157,7 @@ def merged_samples(known: DataFrame, new: DataFrame, length: timedelta) -> DataF
     too_close_ms = length // _MS // _GRAINS
 
     def keep(kept: Column, sample: Column) -> Column:
-        """Always keep ``sample``. It replaces the last kept sample if that is too close to its previous sample."""
+        """Append ``sample``. If the last two kept samples are too close to each other, replace the last one."""
         many = F.size(kept)
         is_close = F.get(kept, many - 1)["at_ms"] - F.get(kept, many - 2)["at_ms"] < too_close_ms
         before = F.when((many > 1) & is_close, F.slice(kept, 1, many - 1)).otherwise(kept)

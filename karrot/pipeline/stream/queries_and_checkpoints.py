@@ -145,7 +145,7 @@ def persisted(frame: DataFrame) -> Iterator[DataFrame]:
 def run_queries(
     queries: Sequence[StreamingQuery], *, stop: Event, follow: bool, beside: Callable[[], object] = lambda: None
 ) -> None:
-    """Wait until all queries (with ``follow``: one query) have ended or ``stop`` is set. Then end all queries.
+    """Wait until ``stop`` is set, or all queries (with ``follow``: one query) have ended. After that, end all queries.
 
     While this function waits, it calls ``beside`` repeatedly, in the same thread. Before it ends a query, it waits at
     most 20 s for the running batch. Raises StreamingQueryException for a query that failed.

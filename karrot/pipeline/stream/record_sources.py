@@ -124,7 +124,7 @@ class TopicMetadata(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecordsFromKafka:
-    """Reads ``__consumer_offsets`` or another topic. Without a checkpoint, it begins at ``start``."""
+    """Reads ``__consumer_offsets`` or another topic. Without a checkpoint, reading begins at ``start``."""
 
     brokers: KafkaConnection
     kafka: TopicMetadata
