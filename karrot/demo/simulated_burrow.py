@@ -67,7 +67,7 @@ class _Phase(NamedTuple):
 
 
 class _Behaviour(NamedTuple):
-    """Phases that a group repeats. Phases affect the share ``afflicts`` of its partitions, but at least one partition.
+    """Phases that a group repeats. Phases affect the share ``afflicts`` of the group's partitions, at least one.
 
     ``starts`` is the range of the group's position in its first round, by default the whole round. ``skew`` multiplies
     the rate of the first affected partition.

@@ -110,7 +110,7 @@ def _without_deleted_topics(state: BucketState, log_ends: LogEnds) -> BucketStat
 
 
 def _stored(new: NewRecords, log_ends: LogEnds, asked: EvaluateRules) -> tuple[NewCommits, CommitArrays]:
-    """Return the commits that Burrow's storage keeps, sorted by partition and record offset, in two forms."""
+    """Return the commits that Burrow's storage keeps, sorted by partition and record offset, and their arrays."""
     commits = new.commits
     source = log_ends.source_of(source_key(commits.topic_key, commits.partition))
     is_counted = (source >= 0) & (commits.order > _places_of(commits.group_key, new.deleted))
