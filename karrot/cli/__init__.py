@@ -1,7 +1,7 @@
 """Lists the commands of ``karrot`` and the module of each command. A call of a command imports only its module.
 
-A group of commands, such as ``karrot pipeline``, is in the ``__init__`` of its folder. A command imports slow modules
-only when the command runs, so that ``karrot --help`` answers quickly.
+The ``__init__`` of a folder defines a group of commands, such as ``karrot pipeline``. A command imports slow modules
+only when it runs, so that ``karrot --help`` answers quickly.
 """
 
 import errno
@@ -21,19 +21,19 @@ from karrot.cli.errors import Interrupted, NotDone, Refused
 __all__ = ["main"]
 
 NAME = "karrot-burrow"
-"""The name of the distribution. On the package index, ``karrot`` is another project.
+"""The name of this distribution. On PyPI, ``karrot`` is the name of another project.
 
-It is not in ``karrot/__init__.py``, because that project can replace this file.
+This constant is not in ``karrot/__init__.py``, because the other project can overwrite that file.
 """
 
 _STANDARD_ERROR = 2
 
 
 class CommandModules(UserDict[str, Any]):
-    """The commands by name. A command's module is imported on access, so ``karrot serve`` loads no other command."""
+    """Maps names to commands. Access to a command imports its module, so ``karrot serve`` loads no other command."""
 
     def __getitem__(self, name: str) -> click.Command:
-        """Import and return a command. The name of its function is the name of the command."""
+        """Import and return a command. The command's function has the name of the command."""
         command: click.Command = getattr(import_module(f"karrot.cli.{self.data[name]}"), name.replace("-", "_"))
         return command
 
@@ -55,7 +55,7 @@ class Program(click.Group):
         except ImportError as error:
             if (error.name or "").partition(".")[0] != "karrot":
                 raise
-            # Another distribution has replaced or removed files that both distributions contained.
+            # Another distribution has overwritten or removed files that both distributions contain.
             raise Refused(
                 f"files of '{NAME}' are missing ({error}): run pip install --force-reinstall {NAME}"
             ) from None
@@ -64,7 +64,7 @@ class Program(click.Group):
         """Run the program and exit. With ``standalone_mode=False``, return or raise, as click does."""
         if not kwargs.get("standalone_mode", True):
             return super().main(*args, **kwargs)
-        # Open closed standard streams (``>&-``). Otherwise the next open file would get a stream's descriptor.
+        # Open closed standard streams (``>&-``). Otherwise the next opened file would become a standard stream.
         while (number := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
             os.set_inheritable(number, True)
         sys.stdout, sys.stderr = (each or os.fdopen(number, "w", closefd=False) for each in (sys.stdout, sys.stderr))
@@ -90,7 +90,7 @@ class Program(click.Group):
 
 
 def _show(error: click.ClickException) -> int:
-    """Print an error and return its exit code. If standard error is full or closed, only the code shows the error."""
+    """Print an error and return its exit code. If standard error is full or closed, nothing is printed."""
     try:
         error.show()
     except OSError:
@@ -99,7 +99,7 @@ def _show(error: click.ClickException) -> int:
 
 
 def conflict(package: Path = Path(__file__).parents[1]) -> str | None:
-    """A sentence about a distribution `karrot` with files in ``package``. pip lets one overwrite files of the other."""
+    """Say that a distribution `karrot` has files in ``package``, which pip can silently overwrite; else ``None``."""
     for found in distributions(name="karrot"):
         directory = Path(str(found.locate_file(""))).resolve()
         owns_files = re.search(rf'^"?{package.name}/', found.read_text("RECORD") or "", re.MULTILINE)

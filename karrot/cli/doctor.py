@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _MARKS = {"fault": ("✖", "x"), "warn": ("▲", "!"), "note": ("◆", "-"), "ok": ("●", "+")}
-"""The mark of each level, and the mark for a terminal that cannot write the first one."""
+"""The mark of each level, and an ASCII mark for terminals that cannot show the first mark."""
 
 _COLOURS = {"fault": "red", "warn": "yellow", "note": "cyan", "ok": "green"}
 _COUNTED = {"fault": "fault", "warn": "warning", "note": "note", "ok": "check"}

@@ -1,4 +1,4 @@
-"""Defines the errors that end a command with a message and an exit code, and handles the signals that end one."""
+"""Defines the errors that end a command with a message and an exit code, and handles the signals that end a command."""
 
 import errno
 import signal
@@ -38,7 +38,7 @@ class Interrupted(Refused):
 
 
 def stated(run: Callable[[], T]) -> T:
-    """Call ``run``. An error of the settings, a file, a port or the event log ends the command with a message."""
+    """Call ``run``. Errors of settings, files, ports and the event log become `Refused`."""
     from karrot.eventlog.base import LogUnavailableError
     from karrot.settings.loading import SettingsError
 
@@ -51,7 +51,7 @@ def stated(run: Callable[[], T]) -> T:
 
 
 def valid(run: Callable[[], T]) -> T:
-    """Call ``run``. An error of an argument or a secret ends the command with a message."""
+    """Call ``run``. Errors of arguments and secrets become `Refused`."""
     try:
         return run()
     except ValueError as error:

@@ -50,9 +50,9 @@ _AT_ONCE = 8
 class GroupAnswers:
     """The verdicts on groups, sorted by group, and an error for each group whose request failed.
 
-    ``kafka`` has Kafka's data about the groups, if Kafka was asked. Without Burrow, ``burrow_url`` is empty, and the
-    verdicts have a lag but no status. ``named`` says whether the user named the groups. ``gone`` are groups of Burrow
-    that Kafka does not list.
+    ``kafka`` is ``None`` if Kafka was not asked. Without Burrow, ``burrow_url`` is an empty string, and the verdicts
+    have a lag but no status. ``named`` says whether the user named the groups. ``gone`` are groups that Burrow lists
+    and Kafka does not list.
     """
 
     cluster: str
@@ -66,7 +66,7 @@ class GroupAnswers:
 
     @property
     def has_failed(self) -> bool:
-        """Whether Burrow lists no group, or a request failed that can succeed later or with another group name."""
+        """Whether Burrow lists no group, or a request failed that may succeed later or for another group."""
         from karrot.burrow.client import Unaddressable
 
         if not self.verdicts and not self.failed:
@@ -75,7 +75,7 @@ class GroupAnswers:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about the groups that the table does not show."""
+        """Return sentences about the groups that the table does not show."""
         said = [f"{group!a} is not shown: {error}" for group, error in self.failed.items()]
         if not self.verdicts and not self.failed:
             starting = "" if self.is_ready else ": Burrow is still starting"
@@ -94,7 +94,7 @@ class GroupAnswers:
 
 
 def _group_options(without_burrow: str) -> Callable[[Command], Command]:
-    """The shared options of the commands. ``without_burrow`` is the help on --bootstrap-servers without --burrow."""
+    """Return the shared options. ``without_burrow`` is the help text on --bootstrap-servers without --burrow."""
     return option_set(
         url_option(
             "--burrow",
@@ -225,7 +225,7 @@ def _print(lines: Iterable[str], notes: Iterable[str]) -> None:
 
 
 def cluster_of(burrow: "Burrow", wanted: str | None) -> str:
-    """Burrow's only cluster, or the cluster with the wanted name. Burrow writes names in lower case."""
+    """Return Burrow's only cluster, or the cluster ``wanted``. Burrow writes cluster names in lower case."""
     clusters = burrow.clusters()
     if wanted is None and len(clusters) > 1:
         raise Refused(f"Burrow has {len(clusters)} clusters: give --cluster with one of {_listed(clusters)}")
@@ -242,9 +242,9 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def ask(burrow: "Burrow", cluster: str, groups: Sequence[str], *, with_all_partitions: bool) -> GroupAnswers:
-    """Ask Burrow for the verdicts on these groups, or on all groups. A few requests run at the same time.
+    """Ask Burrow for the verdicts on ``groups``, or on all groups. A few requests run at the same time.
 
-    A group that disappears before its request is left out. If the user gave its name, an error is shown instead.
+    A group that is deleted before its request is left out. If the user named the group, an error is shown instead.
     """
     from karrot.burrow.client import NotFound
     from karrot.http_client import RequestFailed
@@ -274,7 +274,7 @@ def _answer(question: "Callable[[str, str], LagEvent]", cluster: str, group: str
 
 
 def cluster_reader(brokers: Sequence[str], properties: Path | None, cluster: str | None) -> "ClusterReader":
-    """A reader of the Kafka cluster at these addresses. ``cluster`` is the cluster's name, by default the addresses."""
+    """Return a reader of a Kafka cluster. ``cluster`` is the cluster's name, by default the brokers' addresses."""
     from karrot.watch.cluster_interface import connect
     from karrot.watch.cluster_reader import ClusterReader
 
@@ -282,7 +282,6 @@ def cluster_reader(brokers: Sequence[str], properties: Path | None, cluster: str
 
 
 def ask_kafka(kafka: "ClusterReader", groups: Collection[str]) -> GroupAnswers:
-    """Ask Kafka about these groups, or about all groups."""
     from karrot.watch.cluster_interface import ClusterError
 
     snapshot = _snapshot(kafka, groups)
@@ -291,7 +290,7 @@ def ask_kafka(kafka: "ClusterReader", groups: Collection[str]) -> GroupAnswers:
 
 
 def beside_burrow(asked: GroupAnswers, kafka: "ClusterReader") -> GroupAnswers:
-    """Add Kafka's data about the same groups to Burrow's answers. A group that Kafka should list is marked."""
+    """Add Kafka's data about the same groups to Burrow's answers. ``gone`` gets the groups missing in Kafka."""
     from karrot.event import has_burrow_name
     from karrot.eventlog.watched_groups import GroupHealth
     from karrot.watch.cluster_reader import NOT_LISTED
@@ -341,7 +340,7 @@ KAFKA = (
     Column("LOST", "messages_lost", is_number=True, goes=4),
     Column("MARGIN", "retention_margin", is_number=True, goes=3),
 )
-"""The columns with data from Kafka. They show `health_fields`."""
+"""The columns with data from Kafka, which show the fields of `health_fields`."""
 
 _HEALTH = (*(each.field for each in KAFKA), "beyond_end", "uncommitted")
 
@@ -353,7 +352,7 @@ OFFSETS = (
     Column("LOG-END-OFFSET", "log_end_offset", is_number=True, goes=2),
     Column("LAG", "lag", is_number=True),
 )
-"""The columns of ``kafka-consumer-groups --describe``, without the owner."""
+"""The columns of Kafka's ``kafka-consumer-groups --describe``, without the columns about the owner."""
 
 _PARTITIONS = (
     *OFFSETS,
@@ -363,7 +362,7 @@ _PARTITIONS = (
 
 
 def groups_table(asked: GroupAnswers) -> Iterator[str]:
-    """A line for each group, and a line with the totals."""
+    """Yield a line for each group, and then a line with the totals."""
     if not asked.verdicts:
         return
     columns = (*_GROUPS, *KAFKA) if asked.kafka else _GROUPS
@@ -376,7 +375,7 @@ def groups_table(asked: GroupAnswers) -> Iterator[str]:
 
 
 def sum_of_known(verdicts: "Iterable[LagEvent]") -> str:
-    """The sum of the known lags, and the number of groups whose lag is unknown. Without a known lag, a dash."""
+    """Format the sum of the known lags (or a dash), and the number of groups with an unknown lag."""
     lags = [event.total_lag for event in verdicts]
     unknown = lags.count(None)
     known = cell(sum(lag for lag in lags if lag is not None) if unknown < len(lags) else None)
@@ -384,12 +383,12 @@ def sum_of_known(verdicts: "Iterable[LagEvent]") -> str:
 
 
 def tally(words: Iterable[str]) -> str:
-    """How often each word occurs, for example ``2 ERR, 5 OK``."""
+    """Format how often each word occurs, for example ``2 ERR, 5 OK``."""
     return ", ".join(f"{number} {safe(word)}" for word, number in sorted(Counter(words).items()) if word)
 
 
 def partition_tables(asked: GroupAnswers) -> Iterator[str]:
-    """For each group, a table with the columns of ``kafka-consumer-groups``, and a line with the group's totals."""
+    """Yield, for each group, a table with columns as in ``kafka-consumer-groups``, and a line with the totals."""
     width = terminal_width()
     for at, event in enumerate(asked.verdicts):
         if at and (event.partitions or asked.verdicts[at - 1].partitions):
@@ -412,7 +411,7 @@ def _sum(event: "LagEvent") -> str:
 
 
 def _stability(asked: GroupAnswers, event: "LagEvent") -> str:
-    """Kafka's data about a group, for the end of the group's last line."""
+    """Format Kafka's data about a group for the end of the group's last line."""
     health = asked.kafka.healths.get(event.consumer) if asked.kafka else None
     if asked.kafka is None or health is None:
         return ""
@@ -434,14 +433,13 @@ def _stability(asked: GroupAnswers, event: "LagEvent") -> str:
 
 
 def groups_json(asked: GroupAnswers) -> Iterator[str]:
-    """The complete answer as one line of JSON."""
     failed = [{"group": group, "error": str(error)} for group, error in asked.failed.items()]
     groups = [_group_fields(asked, event) for event in asked.verdicts]
     yield json_line({"cluster": asked.cluster, "groups": groups, "failed": failed})
 
 
 def _group_fields(asked: GroupAnswers, event: "LagEvent") -> dict[str, Any]:
-    """The JSON fields of a group. The fields with data from Kafka are left out if Kafka was not asked."""
+    """Return the JSON fields of a group. The fields with Kafka's data are left out if Kafka was not asked."""
     worst = event.max_lag
     fields = {
         "group": event.consumer,
@@ -459,7 +457,7 @@ def _group_fields(asked: GroupAnswers, event: "LagEvent") -> dict[str, Any]:
 
 
 def health_fields(health: "GroupHealth | None", *, counts_rebalances: bool = True) -> dict[str, Any]:
-    """The JSON fields with Kafka's data about a group. They are ``None`` if Kafka has no data."""
+    """Return the JSON fields with Kafka's data about a group. Without data, the fields are ``None``."""
     fields = {name: getattr(health, name, None) for name in _HEALTH}
     return fields if counts_rebalances else fields | {"rebalances": None}
 
@@ -478,7 +476,7 @@ def _partition_fields(one: "PartitionLag") -> dict[str, Any]:
 
 
 def _share_of(event: "LagEvent") -> float | None:
-    """The share of a group's lag on the partition with the largest lag. It is 1/n if n partitions have equal lags."""
+    """Return which share of a group's lag is on the partition with the largest lag; 1/n for n equal lags."""
     if event.max_lag is None or event.max_lag.current_lag is None or not event.total_lag:
         return None
     return event.max_lag.current_lag / event.total_lag

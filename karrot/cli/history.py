@@ -1,7 +1,7 @@
-"""``karrot history``: queries the pipeline's tables, in milliseconds and without Spark.
+"""``karrot history``: queries the pipeline's tables within milliseconds and without Spark.
 
-``groups``, ``timeseries`` and ``incidents`` are about a range of time; ``describe``, ``stale`` and ``risks`` are about
-one moment.
+``groups``, ``timeseries`` and ``incidents`` show a time range. ``describe``, ``stale`` and ``risks`` show the state at
+one point in time.
 """
 
 import sys
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _LONGEST_S = 86_400
 _RANGES_SHOWN = 5
 _LATE = timedelta(seconds=300)
-"""If the newest verdict is older than this, the command prints its time. KARROT_STALE_AFTER has the same default."""
+"""The age from which a command prints the time of the newest verdict. KARROT_STALE_AFTER has the same default."""
 
 _NO_OWNERS = (
     "the owners are unknown: the group's consumers assign partitions themselves, or use the consumer protocol of "
@@ -62,7 +62,7 @@ def _read_step(_context: click.Context, _option: click.Parameter, text: str) -> 
 
 
 def _read_metrics(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Read the names of metrics. A comma separates names in one option. Keep each name once."""
+    """Read the names of metrics, which commas separate, and drop repeated names."""
     named = [name.strip() for text in given for name in text.split(",") if name.strip()]
     return tuple(dict.fromkeys(named)) or ("lag",)
 
@@ -90,7 +90,7 @@ _order_option = partial(click.option, "--order")
 
 
 def _asking(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """The options of a command: those that all commands share, and its own between them."""
+    """Return the options of a command: the shared options, and the command's own ``options`` between them."""
     return option_set(
         click.option(
             "--tables",
@@ -134,30 +134,28 @@ class _Asked:
         return {"cluster": self.cluster, "group": self.group}
 
     def nothing_known(self, what: object, when: str, days: Iterable[date]) -> NotDone:
-        """The error for a time without data. It names the days that the tables have."""
+        """Return the error for a time without data, with the days in the tables."""
         from karrot.history.days_with_data import day_ranges
 
         there = _in_words(list(day_ranges(days))) or "no day of it"
         return NotDone(_one_line(f"no data about {what} {when}; {self.tables} has {there}"))
 
     def nothing_then(self, history: "History", at: datetime) -> NotDone:
-        """The error for a moment without data."""
         days = history.days("commits") or history.days("partitions")
         return self.nothing_known(self, f"at {to_minute(at)} UTC or in the look-back before it", days)
 
     def nothing_in(self, history: "History", span: "TimeRange", table: str, what: object) -> NotDone:
-        """The error for a range of time without data."""
         when = f"from {to_minute(span.start)} to {to_minute(span.end)} UTC"
         return self.nothing_known(what, when, history.days(table, None, **self.names))
 
     def sum_of(self, found: Sequence[object], what: str) -> str:
-        """The number found. If the limit hides some, also the number shown: ``12 incidents (5 shown)``."""
+        """Format the number of results. With a lower limit, add the limit: ``12 incidents (5 shown)``."""
         limited = "" if self.limit is None or self.limit >= len(found) else f" ({self.limit} shown)"
         return counted_plain(len(found), what) + limited
 
 
 def _spans(since: datetime, until: datetime) -> "tuple[TimeRange, TimeRange]":
-    """The range of time, and the part of it that has passed. Later days do not count as missing."""
+    """Return the time range, and its part in the past. Future days do not count as missing."""
     from karrot.history.time_ranges import TimeRange
 
     span, now = valid(lambda: TimeRange(since, until)), datetime.now(UTC)
@@ -166,7 +164,7 @@ def _spans(since: datetime, until: datetime) -> "tuple[TimeRange, TimeRange]":
 
 @contextmanager
 def _answered(asked: _Asked) -> Iterator["History"]:
-    """Open the history. The history's errors end the command with a message and an exit code."""
+    """Open the history. The history's errors become `Refused`."""
     from karrot.history.results import HistoryError, HistoryFailed, UnclearGroup
     from karrot.history.table_queries import History
     from karrot.runbooks_and_remedies import TABLES_PROBLEMS
@@ -183,19 +181,18 @@ def _answered(asked: _Asked) -> Iterator["History"]:
 
 
 def _one_line(sentence: object) -> str:
-    """A sentence for standard error, on one line. Control characters in names are escaped."""
+    """Format a sentence as one line for standard error. Control characters in names are escaped."""
     return shown(str(sentence), getattr(sys.stderr, "encoding", None) or "utf-8")
 
 
 def _in_words(days: "Sequence[DayRange]") -> str:
-    """Days in words: the first few ranges, and the number of later days."""
+    """Format days as the first few ranges and the number of later days."""
     first, rest = days[:_RANGES_SHOWN], days[_RANGES_SHOWN:]
     words = ", ".join(f"{each.first}" if each.length == 1 else f"{each.first} to {each.last}" for each in first)
     return f"{words} and {counted_plain(sum(each.length for each in rest), 'later day')}" if rest else words
 
 
 def _say_missing(days: "Days") -> None:
-    """Print the days that the tables lack."""
     if days.missing:
         missing, held = (sum(each.length for each in part) for part in (days.missing, days.held))
         of_days = f"{missing} of {counted_plain(missing + held, 'day')}"
@@ -203,7 +200,7 @@ def _say_missing(days: "Days") -> None:
 
 
 def _days_json(days: "Mapping[str, Iterable[DayRange]]") -> dict[str, Any]:
-    """Days by what they have in common, as ranges from the first to the last day."""
+    """Convert named lists of day ranges to JSON, each range with its first and last day."""
     return {
         name: [{"first": each.first.isoformat(), "last": each.last.isoformat()} for each in ranges]
         for name, ranges in days.items()
@@ -211,7 +208,7 @@ def _days_json(days: "Mapping[str, Iterable[DayRange]]") -> dict[str, Any]:
 
 
 def _when(moment: datetime, at: datetime) -> str:
-    """A time. The date comes first if it differs from the date of ``at``."""
+    """Format a time. If its date differs from the date of ``at``, put the date first."""
     return f"{moment:%H:%M:%S}" if moment.date() == at.date() else to_second(moment)
 
 
@@ -258,7 +255,7 @@ def groups(since: datetime, until: datetime, order: str, **given: Any) -> None:
 
     asked, (span, passed) = _Asked(**given), _spans(since, until)
     with _answered(asked) as history:
-        # Ask for these days first. If derive finishes a day before the next query, the warning still names that day.
+        # Query these days first. If derive finishes a day before the next query, the warning still names that day.
         uncounted = list(day_ranges(history.uncounted(span, **asked.names)))
         found = history.groups(span, **asked.names, order=order)
         if not found:
@@ -318,7 +315,7 @@ def incidents(since: datetime, until: datetime, order: str, **given: Any) -> Non
     """
     asked, (span, passed) = _Asked(**given), _spans(since, until)
     with _answered(asked) as history:
-        # Ask for the days first. A day that derive adds later then counts as missing, not as a day without incidents.
+        # Query the days first. A day that derive adds later then counts as missing, not as a day without incidents.
         days = history.held(passed, "incidents", **asked.names)
         found = history.incidents(span, **asked.names, order=order)
         if not (found or days.held):
@@ -415,7 +412,7 @@ def timeseries(
 
 
 def _owner(row: Mapping[str, Any]) -> str:
-    """The consumer's ID, host and client ID. Kafka writes a host as ``/10.1.2.3``."""
+    """Format the consumer's ID, host and client ID. Kafka writes a host as ``/10.1.2.3``."""
     parts = (row["consumer_id"], (row["host"] or "").removeprefix("/"), row["client_id"])
     return "/".join(safe(each) for each in parts if each) or UNKNOWN
 
@@ -447,7 +444,7 @@ def describe(at: datetime, look_back: timedelta, **given: Any) -> None:
 
 
 def described_lines(group: "GroupDescription") -> Iterator[str]:
-    """A line for each partition as in Kafka's own tool, a line with the sum, and the reason if no owner is known."""
+    """Yield a line per partition as in Kafka's tool, a line with the sum, and the reason if no owner is known."""
     table = PrintedTable(_DESCRIBED, [{"group": group.group} | each._asdict() for each in group.partitions])
     yield from table.lines(terminal_width())
     told = [f"lag {cell(group.lag)}", counted_plain(len(group.partitions), "partition")]
@@ -514,7 +511,7 @@ def stale(at: datetime, stale_for: timedelta, look_back: timedelta, **given: Any
         told += f"last commit {_when(found.committed_at, at)}, "
     if found.looked_at is None:
         click.echo(f"{told}log ends unknown")
-    else:  # old log ends do not show the lag at this moment
+    else:  # old log ends do not show the lag at the requested time
         is_old = at - found.looked_at > stale_for
         click.echo(f"{told}log ends of {_when(found.looked_at, at)}" + " (no newer ones are known)" * is_old)
 

@@ -1,4 +1,4 @@
-"""Defines the options that several commands share, and reads their values and the secrets of commands."""
+"""Defines the options that several commands share, and reads option values and secrets."""
 
 import base64
 import getpass
@@ -33,18 +33,17 @@ config_option = click.option(
     help="A TOML file with settings. Environment variables override it.",
 )
 karrot_option = partial(click.option, "--karrot", "url")
-"""The address of Karrot."""
 client_properties_option = partial(click.option, "--command-config", type=click.Path(path_type=Path, dir_okay=False))
-"""A file with properties of a Kafka client, under the name that Kafka's own tools use."""
+"""A file with properties of a Kafka client. Kafka's own tools use the same option name."""
 
 
 def follow_option(sentence: str, *, default: bool) -> Callable[[Command], Command]:
-    """The options ``--follow`` and ``--once``: whether a command continues until Ctrl-C, or ends after one pass."""
+    """Return the options ``--follow`` (until Ctrl-C) and ``--once`` (end after one pass)."""
     return click.option("--follow/--once", default=default, help=sentence)
 
 
 def loader(bind: str | None, config: Path | None) -> Callable[[], "Loaded"]:
-    """A function that reads the settings from these sources. The start and each reload of the service call it."""
+    """Return a function that reads the settings, which the service calls at the start and at each reload."""
     from karrot.settings.loading import load
 
     overrides = {} if bind is None else {"bind": bind}
@@ -52,7 +51,7 @@ def loader(bind: str | None, config: Path | None) -> Callable[[], "Loaded"]:
 
 
 def option_set(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """A decorator that adds these options to a command. ``--help`` lists them in this order."""
+    """Return a decorator that adds options to a command. ``--help`` lists the options in the given order."""
 
     def put_on(command: Command) -> Command:
         for option in reversed(options):
@@ -63,9 +62,9 @@ def option_set(*options: Callable[[Command], Command]) -> Callable[[Command], Co
 
 
 def reads(kind: Callable[[Any], "ValueKind[Any]"], made: Callable[[Any], Any] = lambda value: value) -> Any:
-    """A callback that reads an option. ``kind`` chooses the kind of value from the module `karrot.settings.types`.
+    """Return a callback that reads an option. ``kind`` gets `karrot.settings.types`, and returns the kind of value.
 
-    Raises Refused with a message that names the option, or the environment variable that gave the value.
+    The callback raises Refused with a message that names the option, or the environment variable with the value.
     """
 
     def read(context: click.Context, option: click.Parameter, text: str | None) -> Any:
@@ -89,12 +88,12 @@ brokers_option = partial(
 
 
 def read_span(longest_s: int) -> Callable[[click.Context, click.Parameter, str | None], timedelta | None]:
-    """A callback that reads a duration of at least one second."""
+    """Return a callback that reads a duration from 1 to ``longest_s`` seconds."""
     return reads(lambda types: types.duration(1, longest_s), lambda seconds: timedelta(seconds=seconds))  # type: ignore[no-any-return]
 
 
 def day_option(*names: str, **asked: Any) -> Callable[[Command], Command]:
-    """An option for one or more days of the tables. The limits of the year keep date calculations within `date`."""
+    """Return an option for one or more days. The limits on the year prevent an overflow of `date`."""
     return click.option(*names, type=click.DateTime(["%Y-%m-%d"]), callback=_read_days, metavar="YYYY-MM-DD", **asked)
 
 
@@ -106,12 +105,12 @@ def _read_days(_context: click.Context, option: click.Parameter, given: Any) -> 
 
 
 def read_seconds(least: float, most: float) -> Callable[[click.Context, click.Parameter, str], float]:
-    """A callback that reads a short duration, such as ``0.5``, ``500ms`` or ``2.5s``, as seconds."""
+    """Return a callback that reads a short duration, such as ``0.5``, ``500ms`` or ``2.5s``, as seconds."""
     return reads(lambda types: types.timeout(least, most))  # type: ignore[no-any-return]
 
 
 def credentials(user: str | None) -> dict[str, str]:
-    """The header with the credentials. A secret is never an argument, because every user can see arguments."""
+    """Return the Authorization header. Secrets are never arguments, because all users of a machine see arguments."""
     if user is not None:
         password = secret("KARROT_BURROW_PASSWORD") or _typed_password()
         return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
@@ -122,7 +121,7 @@ def credentials(user: str | None) -> dict[str, str]:
 
 
 def secret(name: str) -> str | None:
-    """A secret from the environment, or from the file that ``<name>_FILE`` names."""
+    """Read a secret from the environment variable ``name``, or from the file in the variable ``<name>_FILE``."""
     from karrot.settings import sources
 
     told = {each: os.environ[each] for each in (name, f"{name}_FILE") if each in os.environ}
@@ -143,7 +142,7 @@ def _typed_password() -> str:
 
 
 class Number(click.FloatRange):
-    """A finite number in a range. It refuses ``nan``, which the base class `click.FloatRange` accepts."""
+    """A finite number in a range. This class refuses ``nan``, which `click.FloatRange` accepts."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))

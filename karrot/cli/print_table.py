@@ -20,24 +20,24 @@ UNKNOWN = "-"
 _GAP = "  "
 _LEGIBLE, _NARROWEST = 16, 8
 _WIDEST = 80
-"""The largest padding of a column if the output is not a terminal. A longer name only makes its own line longer."""
+"""The width up to which a column is padded if the output is not a terminal. Longer names are not cut."""
 _CUT = "~"
 
 
 def cell(value: str | float | None) -> str:
-    """The cell of a name or a number. ``None`` is an unknown value."""
+    """Format a name or a number as a cell. ``None`` is an unknown value."""
     if value is None:
         return UNKNOWN
     return safe(value) if isinstance(value, str) else plain_amount(value)
 
 
 def safe(name: str) -> str:
-    """The cell of a name, in characters that standard output can write."""
+    """Format a name as a cell, only with characters that standard output can write."""
     return shown(name, sys.stdout.encoding)
 
 
 def shown(name: str, encoding: str = "utf-8") -> str:
-    """A name on one line, with escapes for control characters and for characters that ``encoding`` does not have."""
+    """Format a name as one line. Escape control characters, and characters that ``encoding`` lacks."""
     plain = "".join(
         each if each.isprintable() else each.encode("unicode_escape", "surrogatepass").decode() for each in name
     )
@@ -51,14 +51,14 @@ class Column:
 
     head: str
     field: str = ""
-    """Empty for a column that shows several fields."""
+    """The JSON field. An empty string means that the column shows several fields."""
     text: Callable[[Any], str] = cell
-    """Formats the field's value, or the whole row if there is no field."""
+    """Formats the field's value, or the whole row if ``field`` is empty."""
     is_number: bool = False
     """Numbers are aligned to the right."""
     may_be_cut: bool = False
     goes: int = 0
-    """The order in which a narrow table leaves columns out: 1 before 2. A column with 0 always stays."""
+    """The position at which a narrow table drops the column: 1 before 2. A column with 0 is never dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class PrintedTable:
     rows: Sequence[Mapping[str, Any]]
 
     def lines(self, width: int | None = None) -> Iterator[str]:
-        """The lines of the text, the headings first. A line has at most ``width`` terminal cells, if possible.
+        """Yield the lines of the table, the headings first. If possible, a line has at most ``width`` terminal cells.
 
         A table that is too wide becomes narrower in three steps. First, the widest names are cut to a legible length.
         Second, columns are left out. Third, names are cut further.
@@ -95,13 +95,13 @@ class PrintedTable:
             yield _GAP.join(padded).rstrip()
 
     def print_text(self) -> None:
-        """Print the text in the width of the terminal. Print nothing if there are no rows."""
+        """Print the table in the width of the terminal. Print nothing if there are no rows."""
         if self.rows:
             print_lines(self.lines(terminal_width()))
 
 
 def json_line(fields: Mapping[str, Any]) -> str:
-    """One line of JSON. A `PrintedTable` becomes its rows, and a time becomes a string."""
+    """Encode ``fields`` as one line of JSON. A `PrintedTable` becomes its rows, and a time becomes a string."""
 
     def written(value: object) -> Any:
         if isinstance(value, PrintedTable):
@@ -114,20 +114,19 @@ def json_line(fields: Mapping[str, Any]) -> str:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print each line."""
     for line in lines:
         click.echo(line)
 
 
 def width_of(text: str) -> int:
-    """The width of a printable text in cells of a terminal."""
+    """Return the width of a printable string in terminal cells."""
     if text.isascii():
         return len(text)
     return sum(category(each) not in {"Mn", "Me"} and 1 + (east_asian_width(each) in "WF") for each in text)
 
 
 def terminal_width() -> int | None:
-    """The width of the terminal in cells. ``None`` if the output is not a terminal and COLUMNS is not set."""
+    """Return the width of the terminal in cells; ``None`` without a terminal and without COLUMNS."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None
 
 
@@ -137,7 +136,7 @@ def _padded(text: str, width: int, column: Column) -> str:
 
 
 def _cut(text: str, width: int) -> str:
-    """Shorten a text that is too wide. Keep the beginning and the end, where most names differ."""
+    """Shorten a string that is wider than ``width``. Keep its beginning and end, where most names differ."""
     if width_of(text) <= width:
         return text
     behind = (width - len(_CUT)) // 2

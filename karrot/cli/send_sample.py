@@ -1,4 +1,4 @@
-"""``karrot send-sample`` and ``forget-cluster``: post events to Karrot in the way that Burrow does."""
+"""``karrot send-sample`` and ``forget-cluster``: post events to Karrot as Burrow does."""
 
 import sys
 import time
@@ -29,7 +29,7 @@ _REMEDIES = {
 }
 
 _WINDOW_MS = 9 * 60_000
-"""The duration of a window: ten commits, one each minute."""
+"""The duration of a window of ten commits, one commit each minute."""
 
 
 address_option = karrot_option(required=True, help="Address of Karrot, such as http://karrot:5000.")
@@ -60,7 +60,7 @@ def send_sample(url: str, user: str | None, count: int, status: str) -> None:
 
 
 def _event(group: str, status: str, now_ms: int) -> LagEvent:
-    """An event as Burrow v1.9.5 sends it, with ten commits. If the group is not OK, two of six partitions are bad."""
+    """Make an event as Burrow v1.9.5 sends it. If the group is not OK, two of its six partitions are bad."""
     bad = () if status == "OK" else (_partition(0, status, now_ms), _partition(3, status, now_ms))
     largest = bad[0] if bad else _partition(0, status, now_ms)
     return LagEvent(
@@ -79,7 +79,7 @@ def _event(group: str, status: str, now_ms: int) -> LagEvent:
 
 
 def _partition(number: int, status: str, now_ms: int) -> PartitionLag:
-    """A partition. With WARN, its lag grows and its offsets move. With ERR, its offsets do not move (STALL)."""
+    """Make a partition. With WARN, its lag grows and its offset moves. With ERR, its offset does not move (STALL)."""
     read = {"OK": 900, "WARN": 600, "ERR": 0}[status]
     return PartitionLag(
         topic="sample-topic",
@@ -113,7 +113,7 @@ def forget_cluster(cluster: str, url: str, user: str | None) -> None:
     from karrot.http_client import HttpClient, RequestFailed
     from karrot.reporters.prometheus.group_metrics import label_value
 
-    if not cluster:  # an unset variable: the groups of all clusters would be listed
+    if not cluster:  # from an unset shell variable; an empty name would list the groups of all clusters
         raise click.UsageError("Name the cluster.")
     headers, token = valid(partial(credentials, user)), valid(partial(secret, "KARROT_API_TOKEN"))
     with HttpClient(address(url), token=token) as client:
@@ -130,7 +130,7 @@ def forget_cluster(cluster: str, url: str, user: str | None) -> None:
 
 
 def address(url: str) -> str:
-    """Karrot's address, which may be given with the path of the webhook."""
+    """Return Karrot's address without the webhook's path."""
     from karrot import render
 
     return valid(partial(render.webhook, url)).removesuffix("/burrow")

@@ -90,7 +90,7 @@ def healthcheck(url: str | None, config: Path | None) -> None:
 
 
 def _get(url: str) -> tuple[int, str]:
-    """Ask this machine, without a proxy, without a check of the certificate, and without loading urllib3."""
+    """Send a GET to this machine, without a proxy and without a check of the certificate. Does not load urllib3."""
     parts = urlsplit(url)
     connection = HTTPConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)
     if parts.scheme == "https":

@@ -132,7 +132,7 @@ def _print(
     outcome: "PollOutcome",
     _age_ms: Callable[[], int],
 ) -> None:
-    """Print the outcome of a poll. If standard output fails, the watch ends, and ``trouble`` gets the error."""
+    """Print the outcome of a poll. If standard output fails, end the watch, and put the error into ``trouble``."""
     try:
         print_lines(show(outcome))
     except OSError as error:
@@ -147,7 +147,7 @@ def _as_json(outcome: "PollOutcome") -> list[str]:
 
 
 def _as_table(outcome: "PollOutcome") -> list[str]:
-    """A line for each group. The last line has the time of the poll, the sums, and how many groups have no verdict."""
+    """Make a line per group, and a last line with the poll's time, the sums, and the number of unjudged groups."""
     verdicts = {event.consumer: event for event in outcome.events}
     rows: list[dict[str, Any]] = []
     for group in sorted(outcome.groups, key=lambda each: each.consumer):

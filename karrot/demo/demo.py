@@ -1,6 +1,6 @@
-"""Runs ``karrot demo``: the real service in its own process, between a simulated Burrow and a fake CloudWatch.
+"""Runs ``karrot demo``: a simulated Burrow, the real service in its own process, and a fake CloudWatch.
 
-The three programs communicate over HTTP, only on this machine.
+The three programs communicate over HTTP, and only on this machine.
 """
 
 import os
@@ -42,10 +42,10 @@ _OK = 200
 _THREADS = 16
 _PAUSE_S = 0.05
 _GROUPS_AT_SPEED_1 = 1000
-"""The simulation of this many groups at speed 1 uses a third of a processor. So does the service (200 verdicts/s)."""
+"""At speed 1, the simulation of 1000 groups and the service (200 verdicts/s) use a third of a processor each."""
 _LEASH = 'read -r _; kill -TERM "$1"'
 _TABLES = f"{PREFIX}TABLES_DIR"
-"""The only setting from the environment, because the groups in the tables of ``make history`` are the demo's."""
+"""The only setting that the demo takes from the environment: ``make history`` writes tables of the demo's groups."""
 
 _CLOUDWATCH = {
     f"{PREFIX}REPORTERS": "prometheus,cloudwatch",
@@ -65,7 +65,7 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
 
     On SIGUSR1, another Burrow takes over and posts all groups at the same time, as in a failover.
 
-    Without ``port``, the demo uses 5000 or the next free port. Raises `OSError` if the given port is in use, and
+    Without ``port``, the demo uses port 5000 or the next free port. Raises `OSError` if ``port`` is in use, and
     `LogUnavailableError` if the service does not become ready.
     """
     logs.configure("WARNING", sys.stdout)
@@ -101,7 +101,7 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
 
 
 def kept_up_speed(groups: int, speed: float) -> float:
-    """The requested speed, or the highest speed at which this many groups leave enough processor for the service."""
+    """Return the requested speed, or the highest speed that leaves enough processor time for the service."""
     return speed if groups <= _GROUPS_AT_SPEED_1 else min(speed, _GROUPS_AT_SPEED_1 / groups)
 
 
@@ -121,18 +121,18 @@ def _free_port(first: int, tried: int) -> int:
 
 def _set_on_signals(event: threading.Event, *numbers: signal.Signals) -> None:
     for number in numbers:
-        # Set it in a new thread: the signal interrupts the main thread, which can hold the event's lock.
+        # Set the event in a new thread: the handler interrupts the main thread, which can hold the event's lock.
         signal.signal(number, lambda *_: threading.Thread(target=event.set).start())
 
 
 @contextmanager
 def _service(port: int, directory: Path, cloudwatch: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run ``karrot serve`` with the demo's own settings, independent of the environment. Stop it at the end."""
+    """Run ``karrot serve`` with the demo's own settings inside the ``with`` block, and then stop the service."""
     command = [sys.executable, "-m", "karrot", "serve", "--bind", f"{_HOST}:{port}"]
     # The service has its own session: Ctrl-C then reaches only the demo, which stops the service properly.
     environment = environment_of(os.environ, directory, cloudwatch)
     service = subprocess.Popen(command, env=environment, start_new_session=True)  # noqa: S603
-    # This shell stops the service when its pipe closes: at the end of the demo, or when the demo is killed.
+    # A shell stops the service when the shell's standard input closes: at the demo's end, or if the demo is killed.
     held = ["/bin/sh", "-c", _LEASH, "sh", str(service.pid)]
     leash = subprocess.Popen(held, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603
     try:
@@ -149,7 +149,7 @@ def _service(port: int, directory: Path, cloudwatch: str) -> Iterator["subproces
 
 
 def environment_of(environ: Mapping[str, str], directory: Path, cloudwatch: str) -> dict[str, str]:
-    """The environment of the service, without AWS accounts and proxies: it can send only to the fake CloudWatch."""
+    """Return the service's environment, without AWS credentials and proxies, so that it sends only to the fake."""
     kept = {
         name: value
         for name, value in environ.items()
@@ -171,7 +171,7 @@ def _await_ready(service: "subprocess.Popen[bytes]", port: int, stop: threading.
 
 
 def _typed() -> str:
-    """The command to type for this program: ``karrot``, or its path if ``karrot`` is not on PATH, as in a clone."""
+    """Return the command for this program: ``karrot`` or, if ``karrot`` is not on PATH (as in a clone), its path."""
     installed = Path(sys.executable).with_name("karrot")
     return "karrot" if shutil.which("karrot") or not installed.exists() else shlex.quote(os.path.relpath(installed))
 
@@ -201,9 +201,9 @@ def post_verdicts(
     clock: Clock,
     failover: threading.Event | None = None,
 ) -> None:
-    """Post what is due until ``stop`` is set. If ``failover`` is set, another Burrow takes over once.
+    """Post due verdicts until ``stop`` is set. When ``failover`` is set, another Burrow takes over once.
 
-    While posts wait for answers, nothing new is judged, because a slow receiver slows a real Burrow too.
+    While posts wait for answers, no group is judged, because a slow receiver also slows down a real Burrow.
     """
     client = HttpClient(url, Limits(timeout_s=TIMEOUT_S, connections=_THREADS))
     told: set[str | None] = {None}
@@ -213,13 +213,13 @@ def post_verdicts(
                 failover.clear()
                 burrow.failover()
             for problem in threads.map(partial(_post, client, stop), burrow.due(clock.wall_ms())):
-                if problem not in told:  # Burrow logs each failure, but this would fill the demo's output
+                if problem not in told:  # Burrow logs each failure; the demo logs each problem only once
                     _log.warning("the simulated Burrow's posts are refused", code="demo_refused", reason=problem)
                 told.add(problem)
 
 
 def _post(client: HttpClient, stop: threading.Event, verdict: LagEvent) -> str | None:
-    """Post one verdict, if the demo does not end. Returns the problem, if there is one."""
+    """Post one verdict, unless the demo ends. Return the problem if the post fails, otherwise ``None``."""
     if stop.is_set():
         return None
     try:

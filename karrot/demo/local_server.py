@@ -1,4 +1,4 @@
-"""Serves the demo's own small HTTP services on a free port of loopback. One is in place of Amazon CloudWatch."""
+"""Serves the demo's own small HTTP services, such as the fake CloudWatch, on a free port of the loopback interface."""
 
 import gzip
 import threading
@@ -12,12 +12,12 @@ from werkzeug import Request, Response
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 Answering = Callable[[str, bytes], Response]
-"""Answers a path and the body of a POST, which is empty for a GET. Several threads call it at the same time."""
+"""Answers a request with a path and a body (``b""`` for a GET). Several threads call this function at the same time."""
 
 
 @contextmanager
 def serve_locally(get: Answering, post: Answering | None = None) -> Iterator[str]:
-    """Serve inside the ``with`` block. The value is the URL."""
+    """Serve inside the ``with`` block, and yield the URL."""
 
     @Request.application
     def answer(request: Request) -> Response:
@@ -41,7 +41,7 @@ def serve_locally(get: Answering, post: Answering | None = None) -> Iterator[str
 
 class _SilentHandler(WSGIRequestHandler):
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # an answer leaves in one piece
+    wbufsize = -1  # send the whole answer in one write
 
     def log(self, *_: Any) -> None:
         """Log nothing."""
@@ -76,7 +76,6 @@ class CloudWatchReceiver:
         self._calls = 0
 
     def put(self, _path: str, body: bytes) -> Response:
-        """Accept a call of PutMetricData."""
         try:
             sent = json.decode(body, type=_PutMetricData)
         except DecodeError as error:
@@ -90,7 +89,6 @@ class CloudWatchReceiver:
         return Response(b"{}", content_type=_JSON)
 
     def page(self, _path: str, _body: bytes = b"") -> Response:
-        """The page with the newest values."""
         with self._lock:
             lines = [f"{name}  {each.value:.12g} {each.unit or ''}" for name, each in sorted(self._newest.items())]
             head = f"This local fake of Amazon CloudWatch has accepted {self._calls} calls. The newest values:\n"

@@ -1,6 +1,6 @@
 """Simulates consumer groups that fall behind and recover, and a Burrow that judges them by Burrow's rules.
 
-How far a group has read is a function of the time alone. So the simulation stores no commits, and starts at once.
+A group's offsets are a function only of the time. So the simulation stores no commits, and starts immediately.
 Times are simulated seconds since the start. Rates are messages per simulated second.
 """
 
@@ -25,9 +25,9 @@ from karrot.text import EPOCH
 
 CLUSTERS: Final = ("prod-eu", "prod-us")
 INTERVAL_S: Final = 5
-"""A verdict on every group every 5 s, so that the pages change visibly."""
+"""Burrow judges every group every 5 s, so that the pages change visibly."""
 TIMEOUT_S: Final = 4
-"""The notifier waits so long for an answer, less than an interval."""
+"""The notifier's timeout for an answer, which must be below the interval."""
 
 GROUP_NAMES: Final = (
     *(("orders-svc", "orders.v1"), ("billing", "invoices.v2"), ("search-indexer", "catalog.changes")),
@@ -50,9 +50,9 @@ _OFFSETS_PARTITIONS = 50
 
 
 class _Phase(NamedTuple):
-    """One phase of a group. ``pace`` is how fast it reads, as a multiple of the rate at which its topic grows.
+    """A phase of a group. ``pace`` is the group's consume rate divided by the topic's produce rate.
 
-    At the start of the phase, the group goes back by ``goes_back`` seconds of messages.
+    At the start of the phase, the group rewinds by the messages of ``goes_back`` seconds.
     """
 
     seconds: float
@@ -62,15 +62,15 @@ class _Phase(NamedTuple):
     goes_back: float = 0.0
 
     def behind(self, before: float, seconds: float) -> float:
-        """How many seconds of messages the group has not read, after ``seconds`` of this phase."""
+        """Return how many seconds of messages are unread ``seconds`` after the start of this phase."""
         return max(0.0, before + self.goes_back + (1 - self.pace) * seconds)
 
 
 class _Behaviour(NamedTuple):
-    """Phases that a group repeats. They affect the share ``afflicts`` of its partitions, but at least one.
+    """Phases that a group repeats. Phases affect the share ``afflicts`` of the group's partitions, at least one.
 
-    ``starts`` is the range of the group's position in its first round. By default, any position is possible. ``skew``
-    multiplies the rate of the first affected partition.
+    ``starts`` is the range of the group's position in its first round, by default the whole round. ``skew`` multiplies
+    the rate of the first affected partition.
     """
 
     phases: tuple[_Phase, ...] = (_Phase(60),)
@@ -96,9 +96,9 @@ _ORDER = (
 
 
 class _Commit(NamedTuple):
-    """A commit of a group. The last three are the topic's own times of three offsets.
+    """A commit of a group. The last three fields are topic times, as in ``SimulatedGroup._produced``.
 
-    These are Burrow's newest log end, and how far the healthy and the afflicted partitions have read.
+    These times belong to Burrow's newest log end, and to the offsets of the healthy and the afflicted partitions.
     """
 
     at_ms: int
@@ -118,11 +118,11 @@ class _Partition(NamedTuple):
     client_id: str
 
     def offset(self, moment: float) -> int:
-        """The log end offset at a time of the topic."""
+        """Return the log end offset at a topic time."""
         return int(self.first + self.rate * moment)
 
     def tracked(self, commits: Sequence[_Commit], log_ends: Sequence[float]) -> TrackedPartition:
-        """What Burrow stores about this partition. ``commits`` are the group's commits, the newest first."""
+        """Return what Burrow stores about this partition. ``commits`` are the group's commits, the newest first."""
         mine = islice((each for each in commits if each.of_afflicted or not self.is_afflicted), DEFAULT_INTERVALS)
         samples = [self._sample(each) for each in mine]
         slots = (*(None,) * (DEFAULT_INTERVALS - len(samples)), *reversed(samples))
@@ -136,9 +136,9 @@ class _Partition(NamedTuple):
 
 
 class SimulatedGroup:
-    """A consumer group. It goes through its phases at its own tempo, so that the groups do not change together.
+    """A consumer group. Each group has its own speed, so that groups change phases at different times.
 
-    ``topics`` has the rates of the partitions of each topic, and ``afflicted`` the numbers of the affected ones.
+    ``topics`` has the rates of each topic's partitions, ``afflicted`` the numbers of the affected partitions.
     """
 
     def __init__(
@@ -170,20 +170,20 @@ class SimulatedGroup:
             )
             for place, (topic, number, rate) in enumerate(places)
         ]
-        # Before the first round there was another one, in which the group read all at some time.
+        # Assume a round before the first round, in which the group's lag was 0 at some time.
         after_each = accumulate(
             self._phases * 2, lambda before, phase: phase.behind(before, phase.seconds), initial=0.0
         )
         self._rounds = tuple(zip(self._phases, tuple(after_each)[len(self._phases) :], strict=False))
 
     def partitions(self, at: float, wall_ms: Callable[[float], int]) -> list[TrackedPartition]:
-        """What Burrow stores about each partition. Empty if the group does not exist."""
+        """Return what Burrow stores about each partition; an empty list if the group does not exist."""
         commits = self._commits(at, wall_ms) if self._state(at)[0].exists else []
         log_ends = [self._produced(math.floor(at) - back) for back in reversed(range(DEFAULT_INTERVALS))]
         return [each.tracked(commits, log_ends) for each in self._partitions] if commits else []
 
     def _commits(self, at: float, wall_ms: Callable[[float], int]) -> list[_Commit]:
-        """The commits since the group exists, the newest first, as many as all windows need."""
+        """Return the newest commits of the group, the newest first, enough for all windows."""
         found: list[_Commit] = []
         number, needed = math.floor((at - self._first) / self._every), DEFAULT_INTERVALS
         while needed:
@@ -199,7 +199,7 @@ class SimulatedGroup:
         return found
 
     def _state(self, at: float) -> tuple[_Phase, float]:
-        """The phase, and how many seconds of messages the afflicted partitions have not read."""
+        """Return the phase, and how many seconds of messages are unread in the afflicted partitions."""
         rest = (at * self._tempo + self._shift) % self._round
         for phase, before in self._rounds:
             if rest < phase.seconds:
@@ -208,16 +208,16 @@ class SimulatedGroup:
         return phase, phase.behind(before, phase.seconds) / self._tempo
 
     def _produced(self, at: float) -> float:
-        """The topic's own time, which is fast when much is produced."""
+        """Return the topic time: it runs fast while the produce rate is high."""
         turn = 2 * math.pi / _WAVE_SECONDS
         return at + _WAVE_HEIGHT / turn * math.sin(at * turn + self._wave)
 
 
 class SimulatedBurrow:
-    """A Burrow that watches ``groups`` groups in total, and in each cluster its own group, from ``start_ms`` on.
+    """A Burrow that watches ``groups`` groups in total, and its own group in each cluster, from ``start_ms`` on.
 
-    ``speed`` multiplies the rates, and below 1 it divides the intervals. The same seed gives the same groups. Several
-    threads can ask for verdicts, while one thread posts.
+    ``speed`` multiplies the rates. A ``speed`` below 1 divides the intervals. The same seed gives the same
+    groups. Several threads can ask for verdicts while one thread posts.
     """
 
     def __init__(self, groups: int, *, seed: int, speed: float, start_ms: int) -> None:
@@ -233,7 +233,7 @@ class SimulatedBurrow:
         heapq.heapify(self._agenda)
 
     def due(self, now_ms: int) -> Iterator[LagEvent]:
-        """The verdicts that Burrow posts now. After a pause of the machine, each group is judged once."""
+        """Yield the verdicts that are due. If the machine was suspended, each group is judged only once."""
         while self._agenda[0][0] <= now_ms:
             due_ms, key = self._agenda[0]
             next_ms = due_ms + 1000 * self.interval_s
@@ -245,13 +245,13 @@ class SimulatedBurrow:
                 yield posted
 
     def failover(self) -> None:
-        """Let another Burrow take over. It judges all groups at once, and gives their incidents new ids."""
+        """Let another Burrow take over, which judges all groups now, and gives their incidents new ids."""
         self._notified.clear()
         self._agenda = [(0.0, key) for key in self.groups]
         heapq.heapify(self._agenda)
 
     def verdict(self, key: GroupKey, now_ms: int, *, show_all: bool = True) -> LagEvent | None:
-        """The verdict on a group, with all partitions or with those that are not OK. ``None`` for an unknown group."""
+        """Return the verdict on a group, with all or only the bad partitions; ``None`` for an unknown group."""
         group = self.groups.get(key)
         partitions = group.partitions((now_ms - self._start_ms) * self._speed / 1000, self._wall_ms) if group else []
         return evaluate_group(*key, partitions, now_ms, show_all=show_all) if partitions else None
@@ -272,7 +272,7 @@ class SimulatedBurrow:
 
 
 def _own_group(cluster: str, seed: int) -> SimulatedGroup:
-    """Burrow's own group, which shows Burrow's progress in ``__consumer_offsets``. It has no owners."""
+    """Make Burrow's own group, which shows Burrow's progress in ``__consumer_offsets``. This group has no owners."""
     random = Random(f"{seed}/burrow-{cluster}")  # noqa: S311 (a simulation)
     rates = [random.uniform(0.1, 1.0) for _ in range(_OFFSETS_PARTITIONS)]
     return SimulatedGroup(f"burrow-{cluster}", {"__consumer_offsets": rates}, random)
@@ -337,7 +337,6 @@ class BurrowApi:
                 self._fixed[f"/v3/config/{kind}/{name}"] = _said(f"{kind} module detail returned", module=module)
 
     def answer(self, path: str, _body: bytes = b"") -> Response:
-        """The answer to a GET request."""
         now_ms = self._clock.wall_ms()
         match path.rstrip("/").split("/")[1:]:
             case ["v3", "kafka", cluster, "consumer"] if cluster in CLUSTERS:

@@ -1,6 +1,6 @@
-"""Finds faults between Burrow or evaluate, Karrot and Prometheus. For each fault, it names the line to change.
+"""Finds faults between Burrow or evaluate, Karrot and Prometheus. A finding names the configuration line to change.
 
-`look` reads the programs once, into frozen values. Each check is a pure function of these values.
+`look` reads the programs once, into immutable values. Each check is a pure function of these values.
 """
 
 from karrot.doctor.checks import Finding, Level

@@ -18,7 +18,7 @@ CATCHING_UP: Final = "karrot_evaluate_catching_up"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateSeen:
-    """The age of the last batch by the doctor's clock. Before the first batch, ``age`` counts from the start."""
+    """The age of evaluate's last batch by the doctor's clock; before the first batch, the age of the process."""
 
     interval: float
     age: float
@@ -28,7 +28,7 @@ class EvaluateSeen:
 
 
 def read_evaluate(url: str, limits: Limits, *, now_ms: WallMs = wall_ms) -> EvaluateSeen:
-    """The state of evaluate. Raises `RequestFailed` if nothing answers at the URL, or another program."""
+    """Read the state of evaluate. Raises `RequestFailed` if evaluate does not answer at the URL."""
     with HttpClient(url, limits) as client:
         found = {each.name: each.value for each in read_samples(client)}
     interval, last = (found.get(name, nan) for name in (INTERVAL, LAST_BATCH))

@@ -1,4 +1,4 @@
-"""Reads from Prometheus its targets that belong to Karrot, and checks that it scrapes them in time."""
+"""Reads Karrot's targets from Prometheus, and checks that Prometheus scrapes them in time."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class _Scalar(Struct):
 
 
 class Target(Struct, frozen=True, rename="camel"):
-    """One target at Prometheus' ``/api/v1/targets``."""
+    """A target as Prometheus' ``/api/v1/targets`` returns it."""
 
     scrape_url: str
     health: str
@@ -54,7 +54,7 @@ class _ActiveTargets(Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusSeen:
-    """The targets that belong to Karrot. ``now`` is Prometheus' time.
+    """The targets that belong to Karrot. ``now`` is the time on Prometheus' machine.
 
     ``has_moved`` is true if Prometheus renamed a label ``cluster`` of Karrot to ``exported_cluster``.
     """
@@ -66,7 +66,7 @@ class PrometheusSeen:
 
 
 def read_prometheus(url: str, limits: Limits, *, karrot_url: str | None = None) -> PrometheusSeen:
-    """Prometheus' state. Raises `RequestFailed` if nothing answers at the URL, or another program."""
+    """Read Prometheus' state. Raises `RequestFailed` if Prometheus does not answer at the URL."""
     parts = Parts()
     with HttpClient(url, limits) as client:
         now = client.read(_Reply[_Scalar], "/api/v1/query", {"query": "time()"}).data.result[0]

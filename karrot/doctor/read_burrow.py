@@ -1,4 +1,4 @@
-"""Reads Burrow's configuration, its lists of clusters, topics and groups, some verdicts, and its notifiers' URLs."""
+"""Reads Burrow's configuration, its lists of clusters, topics and groups, some verdicts, and its notifiers' targets."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ _NOT_ALLOWED = 405
 
 
 class ReadWebhook(NamedTuple):
-    """The answer to a GET of a notifier's URL. Without answer, ``status`` is 0 and ``said`` is the error message."""
+    """The answer to a GET of a notifier's URL. Without an answer, ``status`` is 0 and ``said`` is the error message."""
 
     status: int
     said: str
@@ -45,9 +45,9 @@ class ReadWebhook(NamedTuple):
 class BurrowSeen:
     """The visible part of Burrow's configuration, Burrow's lists, and the verdicts on some of its groups.
 
-    ``ready`` is ``None`` if Burrow is too old to report it. ``listed`` are the clusters of Burrow's storage. ``groups``
-    has the names of groups by cluster, ``topics`` the number of topics by cluster. Both leave out clusters whose lists
-    could not be read. ``karrot_url`` is the URL given with ``--karrot``.
+    ``ready`` is ``None`` if Burrow is too old to report readiness. ``listed`` are the clusters of Burrow's storage.
+    ``groups`` maps a cluster to its groups' names, and ``topics`` to its number of topics. Clusters whose lists could
+    not be read are left out. ``karrot_url`` is the URL given with ``--karrot``.
     """
 
     url: str
@@ -68,23 +68,23 @@ class BurrowSeen:
 
     @property
     def to_karrot(self) -> dict[str, NotifierModule]:
-        """The notifiers that are for Karrot."""
+        """The notifiers that post to Karrot, by name."""
         return {name: each for name, each in self.notifiers.items() if is_for_karrot(name, each, self.karrot_url)}
 
     def has_read(self, *coordinators: str) -> bool:
-        """Whether the configurations of all modules of these kinds were read."""
+        """Whether the configuration of every module of the given kinds was read."""
         marks = tuple(f"[{each}." for each in coordinators)
         lists = {f"{each} modules" for each in coordinators}
         return not any(each.what.startswith(marks) or each.what in lists for each in self.unread)
 
     @property
     def interval(self) -> int:
-        """Seconds between evaluations: the smallest interval of all notifiers, or Burrow's default if there is none."""
+        """Seconds between evaluations: the smallest interval of all notifiers; without notifiers, Burrow's default."""
         return min((each.interval for each in self.notifiers.values()), default=60)
 
 
 def read_burrow(url: str, limits: Limits, *, karrot_url: str | None = None) -> BurrowSeen:
-    """Burrow's configuration, lists and verdicts. Changes nothing there. Raises `RequestFailed` without an answer."""
+    """Read Burrow's configuration, lists and verdicts, and change nothing. Raises `RequestFailed` without an answer."""
     with Burrow(url, limits) as burrow:
         listed, parts = burrow.clusters(), Parts()
         groups = _told(
@@ -115,8 +115,8 @@ def read_burrow(url: str, limits: Limits, *, karrot_url: str | None = None) -> B
 def is_for_karrot(name: str, notifier: NotifierModule, karrot_url: str | None) -> bool:
     """Whether a notifier is for Karrot.
 
-    It must use HTTP. Its URL must end with Karrot's path, or have Karrot's host and port, or its name or its URL must
-    contain ``karrot``.
+    A notifier for Karrot uses HTTP. Its URL ends with Karrot's path or has Karrot's host and port, or the URL or name
+    contains ``karrot``.
     """
     url = notifier.url_open or ""
     if notifier.class_name != "http":
@@ -145,9 +145,9 @@ def _told(found: Mapping[str, T | None]) -> dict[str, T]:
 
 
 def _verdicts(burrow: Burrow, groups: Mapping[str, Sequence[str]]) -> tuple[LagEvent, ...]:
-    """Verdicts with all partitions, first on Burrow's own groups, then on other groups. One request runs at a time.
+    """Read verdicts with all partitions, first on Burrow's own groups, then on other groups, one request at a time.
 
-    A group is left out if it was deleted, or if its name does not fit into a path of the REST API.
+    Deleted groups, and groups whose name does not fit into a path of the REST API, are left out.
     """
     some = {
         cluster: sorted(names, key=lambda name: not has_burrow_name(name))[:GROUPS_ASKED]
@@ -164,14 +164,14 @@ def _verdicts(burrow: Burrow, groups: Mapping[str, Sequence[str]]) -> tuple[LagE
 def _webhooks(
     notifiers: Mapping[str, NotifierModule], limits: Limits, karrot_url: str | None
 ) -> dict[str, ReadWebhook]:
-    """The answers of the URLs that Karrot's notifiers post to. No request goes to the URLs of other notifiers."""
+    """Read the answers of the URLs of Karrot's notifiers. No request goes to the URLs of other notifiers."""
     meant = [each for name, each in notifiers.items() if is_for_karrot(name, each, karrot_url)]
     urls = {url for each in meant for url in (each.url_open, each.url_close) if url}
     return {url: _webhook(url, limits) for url in sorted(urls) if "{{" not in url}
 
 
 def _webhook(url: str, limits: Limits) -> ReadWebhook:
-    """The answer to a GET, which stores nothing. Karrot answers it with 405."""
+    """Return the answer to a GET, which stores nothing. Karrot answers a GET with 405."""
     try:
         with HttpClient(url, limits) as client:
             answer = client.get()

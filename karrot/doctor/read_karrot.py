@@ -1,4 +1,4 @@
-"""Reads health, settings, groups, rejects and metrics of a running Karrot through its public routes."""
+"""Reads health, settings, groups, refused requests and metrics of a running Karrot through its public routes."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,10 +41,9 @@ class _Config(Struct):
 class KarrotSeen:
     """Karrot's state as its routes show it. ``now`` is the time on Karrot's machine.
 
-    ``settings``, ``reporters``, ``groups`` and ``rejects`` are ``None`` if they could not be read.
-    ``has_all_groups`` is false if there were too many to read. ``histories`` has the newest events of some groups,
-    newest first. ``has_evaluate`` is true if the URL of ``karrot pipeline evaluate`` was given. Karrot then needs no
-    Burrow.
+    ``settings``, ``reporters``, ``groups`` and ``rejects`` are ``None`` if they could not be read. ``has_all_groups``
+    is false if there were too many groups to read all. ``histories`` has the newest events of some groups, newest
+    first. ``has_evaluate`` is true if the URL of ``karrot pipeline evaluate`` was given. Karrot needs no Burrow then.
     """
 
     url: str
@@ -61,7 +60,7 @@ class KarrotSeen:
     unread: Sequence[Unread] = ()
 
     def setting(self, name: str) -> str:
-        """A setting as a string; empty if it is not set or was not read."""
+        """Return a setting as a string; an empty string if the setting is not set or was not read."""
         return (self.settings or {}).get(f"KARROT_{name}", "")
 
     @property
@@ -75,22 +74,20 @@ class KarrotSeen:
         return seconds(self.setting("STALE_AFTER")) or 300
 
     def of(self, metric: str) -> Iterator[Sample]:
-        """The samples of a metric."""
         return (sample for sample in self.samples if sample.name == metric)
 
     def total(self, metric: str, **labels: str) -> float:
-        """The sum of a metric's samples that have these labels."""
         return sum(sample.value for sample in self.of(metric) if labels.items() <= sample.labels.items())
 
     @property
     def unless_refused(self) -> str:
-        """How the remedy for a missing event begins if Karrot refused requests. Otherwise empty."""
+        """The beginning of the remedy for a missing event: an empty string if Karrot refused no requests."""
         any_refused = self.total("karrot_events_rejected_total")
         return "if the refusals in this list are Burrow's, fix their cause; otherwise, " if any_refused else ""
 
     @property
     def heard(self) -> dict[str, float]:
-        """Seconds since the last webhook of each cluster's Burrow; infinite if there was none."""
+        """Seconds since the last webhook event of each cluster's Burrow; infinite without a webhook event."""
         now = self.now.timestamp()
         return {
             sample.labels.get("cluster", ""): abs(now - sample.value) if sample.value else float("inf")
@@ -98,12 +95,12 @@ class KarrotSeen:
         }
 
     def age(self, when: datetime | None) -> float:
-        """The seconds since a time; infinite if the time is not known."""
+        """Return the seconds since a time; infinite for ``None``."""
         return float("inf") if when is None else abs((self.now - when).total_seconds())
 
 
 def read_karrot(url: str, limits: Limits, *, token: str | None = None, has_evaluate: bool = False) -> KarrotSeen:
-    """Karrot's state. Raises `RequestFailed` if nothing answers at the URL, or another program."""
+    """Read Karrot's state. Raises `RequestFailed` if Karrot does not answer at the URL."""
     parts = Parts()
     with HttpClient(url, limits, token=token) as client:
         now = client.read(Heartbeat, "/heartbeat").time
@@ -128,7 +125,7 @@ def read_karrot(url: str, limits: Limits, *, token: str | None = None, has_evalu
 
 
 def _histories(client: HttpClient, parts: Parts, groups: Sequence[Group]) -> Mapping[GroupKey, Sequence[GroupEvent]]:
-    """The newest events of the first groups of each cluster."""
+    """Read the newest events of the first groups of each cluster."""
     by_cluster: dict[str, list[GroupKey]] = defaultdict(list)
     for each in groups:
         by_cluster[each.cluster].append(GroupKey(each.cluster, each.consumer))

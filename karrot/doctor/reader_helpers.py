@@ -1,4 +1,4 @@
-"""What all readers of the doctor use: parts that cannot be read, samples of metrics, and addresses."""
+"""Helpers of the doctor's readers: they handle unreadable parts, metric samples, and addresses."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -37,13 +37,13 @@ class Unread(NamedTuple):
 
 
 class Parts:
-    """Reads a program's data part by part. Records each part that cannot be read, and continues with the rest."""
+    """Reads parts of a program's data, one request each. Records the parts that cannot be read, and continues."""
 
     def __init__(self) -> None:
         self.unread: list[Unread] = []
 
     def read(self, what: str, ask: Callable[[], T], otherwise: D) -> T | D:
-        """The result of ``ask``, or ``otherwise`` if ``ask`` raised `RequestFailed`."""
+        """Return the result of ``ask``, or ``otherwise`` if ``ask`` raises `RequestFailed`."""
         try:
             return ask()
         except RequestFailed as error:
@@ -54,7 +54,7 @@ class Parts:
 
 
 def read_samples(client: HttpClient, names: Sequence[str] = ()) -> list[Sample]:
-    """The samples of ``/metrics``, or only those of the metrics with these names. Raises `RequestFailed`."""
+    """Read the samples of the metrics ``names``, by default of all metrics. Raises `RequestFailed`."""
     text = client.body("/metrics", [("name[]", name) for name in names]).decode(errors="replace")
     try:
         return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
@@ -63,7 +63,7 @@ def read_samples(client: HttpClient, names: Sequence[str] = ()) -> list[Sample]:
 
 
 def read_groups(client: HttpClient, cluster: str = "", most: int | None = None) -> tuple[Sequence[Group], bool]:
-    """Karrot's groups of a cluster, or of all clusters without the tests, and whether they are all."""
+    """Read Karrot's groups of a cluster, or of all clusters except test clusters, and whether these are all."""
     groups: list[Group] = []
     after: str | None = ""
     while after is not None and len(groups) < (most or GROUPS_READ):
@@ -74,7 +74,6 @@ def read_groups(client: HttpClient, cluster: str = "", most: int | None = None) 
 
 
 def netloc(url: str) -> str:
-    """The host and port of a URL, for comparison."""
     parts = urlsplit(url)
     try:
         port = parts.port or {"https": 443}.get(parts.scheme, 80)
@@ -84,6 +83,6 @@ def netloc(url: str) -> str:
 
 
 def seconds(text: str) -> float:
-    """The seconds of a duration as Karrot (``300s``) or Prometheus (``1m30s``) shows it; 0 for any other text."""
+    """Parse a duration as Karrot (``300s``) or Prometheus (``1m30s``) shows it. Any other string counts as 0 s."""
     parts = re.findall(r"([0-9]+)(ms|[smhd])", text)
     return sum(int(number) * _UNITS[unit] for number, unit in parts)

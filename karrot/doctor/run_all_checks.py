@@ -83,12 +83,15 @@ def _read(url: str | None, read: Callable[[str], T]) -> T | Away | None:
 
 
 def all_checks() -> Iterator[tuple[str, Check]]:
-    """Every check with the programs that it needs, in the order of the documentation."""
+    """Yield every check with the programs that it needs, in the order of the documentation."""
     return ((", ".join(needed), each) for needed, checks in _CHECKS.items() for each in checks)
 
 
 def examine(seen: Snapshot) -> list[Finding]:
-    """All findings, faults first. It is no finding if evaluate was not checked, or Burrow next to evaluate or watch."""
+    """Return all findings, faults first.
+
+    A missing URL is a finding, except for evaluate, and for Burrow if evaluate or watch judges the groups.
+    """
     sides = {"Burrow": seen.burrow, "evaluate": seen.evaluate, "Karrot": seen.karrot, "Prometheus": seen.prometheus}
     polls = seen.evaluate is not None or (isinstance(seen.karrot, KarrotSeen) and WATCH in seen.karrot.components)
     optional = ("evaluate", "Burrow") if polls else ("evaluate",)

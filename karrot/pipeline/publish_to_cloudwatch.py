@@ -1,9 +1,9 @@
-"""Publishes the newest event of each group to CloudWatch, in a query of its own, so that the tables do not wait.
+"""Publishes the newest events of each group to CloudWatch, in a separate query, so that the tables do not wait.
 
-Spark reduces the events of each group to its newest ones. Karrot's CloudWatch reporter then sends them on the driver,
-because only a single publisher can limit the groups and the rate of calls. A group with one value costs 0.13 ms of
-processor time. The reporter needs the states of one event log with one clock. Here the archive or the topic takes the
-place of the log: all events count as events of one log, whose clock is the wall clock.
+Spark selects the newest events of each group. Karrot's CloudWatch reporter then sends these events from the driver,
+because only a single publisher can limit the groups and the rate of calls. A group with one value needs 0.13 ms of
+processor time. The reporter expects the states of one event log with one clock. So all events of the archive or topic
+count as events of one log with the wall clock.
 """
 
 from collections import Counter
@@ -41,16 +41,16 @@ from karrot.settings.options import CloudWatch as Options
 
 _PLACE: Final = struct(received_at_ms=LONG, log_id=STRING, seq=LONG)
 NEWEST: Final = struct(first=_PLACE, place=_PLACE, line=STRING)
-"""A line, its place in the archive, and ``first``: the place of its group's first line that is not too old.
+"""``line`` is at the position ``place`` in the archive. ``first`` is the position of its group's first recent line.
 
-Sorted by ``first`` and ``place``, groups are in the order of their first events. The limit on groups uses this order.
+Sorting by ``first`` and ``place`` sorts groups by their first events. The limit on groups uses this order.
 """
 
 _READ: Final = StructType([StructField(name, LINE[name].dataType) for name in (*REQUIRED, "source")]).add(
     CORRUPT, StringType()
 )
 _CLOCKS_APART_MS: Final = 300_000
-"""The largest assumed difference between this clock and the clock that sets the times of segments or records."""
+"""The largest assumed difference between this machine's clock and the clock of segments or records."""
 
 _BEGINNING: Final = Cursor("road", 0)
 _SENT: Final = "sent"
@@ -59,18 +59,18 @@ _log = structlog.get_logger(__name__)
 
 
 class SendInterrupted(Exception):  # noqa: N818 (names what happened)
-    """The publisher was stopped while values waited for another attempt. The batch will be repeated."""
+    """The publisher was stopped while values waited for a retry. The next start repeats the batch."""
 
 
 class NoteStore(NamedTuple):
-    """Keeps notes over a restart. ``recall`` returns what ``remember`` last stored under a name, or ``None``."""
+    """Keeps data by name over a restart. ``recall`` returns the data that ``remember`` last stored, or ``None``."""
 
     recall: Callable[[str], bytes | None]
     remember: Callable[[str, bytes], None]
 
 
 def notes_beside(spark: SparkSession, checkpoint: str) -> NoteStore:
-    """Keep notes as files in a folder next to the checkpoint, so that they stay if the checkpoint is deleted."""
+    """Return a store of files in a folder next to the checkpoint. The files stay if the checkpoint is deleted."""
 
     def path(name: str) -> str:
         return f"{checkpoint.rstrip('/')}-notes/{name}.json"
@@ -83,7 +83,7 @@ def notes_beside(spark: SparkSession, checkpoint: str) -> NoteStore:
 
 
 class Published(NamedTuple):
-    """Counts what was sent from a batch. ``left_out`` counts unsent values by reason; ``trouble`` is the last fault."""
+    """The result of a batch. ``left_out`` counts unsent values by reason; ``trouble`` is the last error message."""
 
     events: int = 0
     sent: int = 0
@@ -93,7 +93,7 @@ class Published(NamedTuple):
 
     @property
     def is_lost(self) -> bool:
-        """Whether values became too old while CloudWatch did not accept them."""
+        """Whether values became too old to send while CloudWatch did not accept them."""
         return bool(self.trouble and self.left_out.get("expired"))
 
     def __str__(self) -> str:
@@ -104,11 +104,11 @@ class Published(NamedTuple):
 
 
 class _NewerDataSender(Sender):
-    """Sends a datum only if it is newer than all data sent for its metric, so a repeated batch is not sent again.
+    """Sends a datum only if it is newer than all sent data of its metric, so a repeated batch sends nothing twice.
 
-    The newest timestamp of each metric is in the note ``sent``. A value older than ``keep_ms`` is never sent, so older
-    timestamps are forgotten. A timestamp that is later than now, from a clock that was ahead, counts as now: otherwise
-    new values of the metric would look old.
+    The name ``sent`` stores the newest timestamp of each metric. Timestamps older than ``keep_ms`` are dropped, because
+    values of that age are never sent. A timestamp in the future counts as now, because later values of the metric would
+    otherwise seem too old.
     """
 
     def __init__(self, notes: NoteStore, keep_ms: int, wall_ms: Callable[[], int], *sends: Any, **paced: Any) -> None:
@@ -123,7 +123,7 @@ class _NewerDataSender(Sender):
             _log.error("the stored timestamps of sent values cannot be read", code="sent_times_unreadable", reason=why)
 
     def send(self, data: Sequence[Datum]) -> SendOutcome:
-        """Send like `Sender.send`; refuse data that are not newer."""
+        """Send like `Sender.send`, but refuse a datum that is not newer than the sent data of its metric."""
         newer = [datum for datum in data if datum.timestamp_ms > self._newest.get(datum.key, -1)]
         text = "A value of this metric with the same or a newer time was already sent."
         keys = {datum.key for datum in newer}
@@ -142,7 +142,7 @@ class _NewerDataSender(Sender):
 
 @dataclass(slots=True)
 class Publisher:
-    """Publishes batch after batch, in one thread at a time. ``wait`` waits some seconds and returns whether to stop."""
+    """Publishes one batch at a time. ``wait`` waits the given seconds, and returns whether the publisher must stop."""
 
     options: Options
     notes: NoteStore
@@ -170,7 +170,7 @@ class Publisher:
         self._reporter = CloudWatchReporter(self.options, sender, context, self.random)
 
     def publish(self, lines: Iterable[str]) -> Published:
-        """Send the lines in order until each is sent, refused or too old. Raises `SendInterrupted` on a stop."""
+        """Send the lines in order, and retry until each line is sent, refused or too old. Raises `SendInterrupted`."""
         self._counts.clear()
         self._left_out.clear()
         now_ms = self.clock.wall_ms()
@@ -229,7 +229,7 @@ class Fanout:
     tell: Callable[[Published], object] = lambda _published: None
 
     def start(self, every: str | None = None) -> StreamingQuery:
-        """Start the query and return. Skip segments that are too old. Raises the errors of the source's ``lines``."""
+        """Start the query and return. Skip segments that are too old. Raises what `EventSource.lines` raises."""
         oldest_ms = self.clock.wall_ms() - 1000 * self.publisher.options.ttl_s - _CLOCKS_APART_MS
         written_since = F.col("written_at") >= F.lit(datetime.fromtimestamp(oldest_ms / 1000, UTC))
         return start_query(self.source.lines(self.spark).where(written_since), self.take, self.checkpoint, every)
@@ -243,15 +243,15 @@ class Fanout:
 
 
 def newest(lines: DataFrame, *, now_ms: int, oldest_ms: int) -> DataFrame:
-    """Make `NEWEST` from the lines of an `EventSource`. Lines that ingest would refuse are left out.
+    """Make `NEWEST` from the lines of an `EventSource`, without the lines that ingest would refuse.
 
-    The time of a line is the time of receipt minus the time from observation to receipt. Lines older than ``oldest_ms``
-    are left out, and no line counts as newer than ``now_ms``. Of each group, the newest line of each source is kept:
-    only Burrow's posts are heartbeats, and Burrow's verdict counts more than that of `karrot watch`.
+    The time of a line is its time of receipt (at most ``now_ms``) minus the time from observation to receipt. Lines
+    older than ``oldest_ms`` are left out. The result has each group's newest line of each source, because only Burrow's
+    posts are heartbeats, and because Burrow's verdict counts more than that of `karrot watch`.
     """
     line = F.col("line")
     received, observed = line["received_at_ms"], line["observed_at_ms"]
-    # An impossible time overflows here to NULL: the age is then unknown, and the line is left out.
+    # An impossible time overflows to NULL, and lines with this unknown age are left out.
     before_receipt = F.greatest(F.lit(0), F.try_subtract(received, observed))
     at_ms = F.try_subtract(F.least(received, F.lit(now_ms)), before_receipt)
     place = F.struct(*(line[name].alias(name) for name in _PLACE.names))

@@ -1,6 +1,6 @@
 """Renders configuration for Burrow, Prometheus, Grafana and AWS from ``templates/``.
 
-Here is the rendering for Burrow. Each other program has a module.
+This module renders configuration for Burrow. Each other program has its own module.
 """
 
 from karrot.render.jinja_templates import rendered, runbooks_dir, shipped_templates, templates_dir
@@ -12,10 +12,10 @@ _TEMPLATE_PATH = "/etc/burrow/karrot.tmpl"
 
 
 def burrow_config(url: str, user: str | None = None, *, template_path: str = _TEMPLATE_PATH) -> str:
-    """The ``[notifier.karrot]`` section of burrow.toml with a comment per line, and how to write its template file.
+    """Return the ``[notifier.karrot]`` section of burrow.toml. Comments explain each line and the template file.
 
-    ``url`` is Karrot's URL for Burrow, with or without ``/burrow``. Raises `ValueError` with a sentence if ``url`` is
-    not a plain URL, or if ``user`` cannot be a user name of Basic authentication.
+    ``url`` is Karrot's URL for Burrow, with or without ``/burrow``. Raises `ValueError` if ``url`` is not a plain URL,
+    or if ``user`` is not valid in Basic authentication.
     """
     return rendered(
         "burrow/notifier.toml.j2",
@@ -27,11 +27,11 @@ def burrow_config(url: str, user: str | None = None, *, template_path: str = _TE
 
 
 def burrow_template() -> str:
-    """The content of the file for Burrow's ``template-open`` and ``template-close``."""
+    """Return the content of the file for Burrow's ``template-open`` and ``template-close``."""
     return (templates_dir() / "burrow" / "karrot.tmpl").read_text(encoding="utf-8")
 
 
 def webhook(url: str) -> str:
-    """The URL that Burrow posts to. Raises `ValueError` with a sentence if ``url`` is not a plain URL."""
+    """Return the URL that Burrow posts to. Raises `ValueError` if ``url`` is not a plain URL."""
     address = types.checked(types.url, "the address", url)
     return address if address.endswith("/burrow") else f"{address}/burrow"

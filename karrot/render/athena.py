@@ -13,10 +13,10 @@ _MOST_DAYS = 36_500
 
 
 def athena(*, location: str, database: str = "karrot", days: int = 400) -> str:
-    """The SQL that creates the database and its tables. It needs no PySpark, because a template has the columns.
+    """Return SQL that creates the database and its tables. A template has the columns, so PySpark is not needed.
 
-    A query without a condition on the day reads the last ``days`` days, by default as many as compact keeps. Raises
-    `ValueError` with one message per line.
+    A query without a condition on ``day`` reads the last ``days`` days. Compact keeps the same number of days by
+    default. Raises `ValueError` with one message per line.
     """
     problems = [*validation.whole("--days", days, 1, _MOST_DAYS)]
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,127}", database, re.ASCII):
@@ -24,7 +24,7 @@ def athena(*, location: str, database: str = "karrot", days: int = 400) -> str:
             f"--database is {types.quoted(database)}: it must be lower-case letters, digits and underscores"
         )
     try:
-        bucket = Bucket.parse(location.replace("'", " "))  # a quote would end the string in SQL
+        bucket = Bucket.parse(location.replace("'", " "))  # a quote would end the SQL string
     except ValueError:
         problems.append(
             f"--tables is {types.quoted(location)}: it must be s3://bucket/prefix, the location of the tables"

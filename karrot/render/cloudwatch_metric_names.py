@@ -1,4 +1,4 @@
-"""Makes the names of CloudWatch metrics of a consumer group, and of the ECS service or instances that consume."""
+"""Makes names of CloudWatch metrics: of a consumer group, and of the ECS service or instances that run it."""
 
 import json
 from typing import NamedTuple
@@ -9,39 +9,37 @@ from karrot.settings.options import CloudWatch, Layout
 
 
 class CloudWatchMetric(NamedTuple):
-    """The identity of a CloudWatch metric."""
-
     namespace: str
     name: str
     dimensions: tuple[tuple[str, str], ...]
 
 
 def lag_of(namespace: str, burrow_cluster: str, group: str, name: str) -> CloudWatchMetric:
-    """A metric of a consumer group, with the name that Karrot's reporter uses."""
+    """Return the metric ``name`` of a consumer group, as Karrot's cloudwatch reporter writes it."""
     cluster, consumer = dimension_value(burrow_cluster).text, dimension_value(group).text
     return CloudWatchMetric(namespace, name, (("Cluster", cluster), ("ConsumerGroup", consumer)))
 
 
 def heartbeat_of(namespace: str, burrow_cluster: str) -> CloudWatchMetric:
-    """The heartbeat of a cluster, which has data while Burrow reports on the cluster and Karrot publishes."""
+    """Return a cluster's heartbeat metric, with data while Burrow reports on the cluster and Karrot publishes."""
     return CloudWatchMetric(namespace, "Heartbeat", (("Cluster", dimension_value(burrow_cluster).text),))
 
 
 def running_of(ecs_cluster: str | None, service: str | None, asg_name: str | None) -> CloudWatchMetric:
-    """The metric of the running tasks of an ECS service, or of the in-service instances of an Auto Scaling group."""
+    """Return the metric that counts an ECS service's running tasks or an Auto Scaling group's in-service instances."""
     if asg_name is not None:
         return CloudWatchMetric("AWS/AutoScaling", "GroupInServiceInstances", (("AutoScalingGroupName", asg_name),))
     return utilization_of(ecs_cluster, service)._replace(namespace="ECS/ContainerInsights", name="RunningTaskCount")
 
 
 def utilization_of(ecs_cluster: str | None, service: str | None) -> CloudWatchMetric:
-    """A metric that an ECS service has in each minute with a running task, even without Container Insights."""
+    """Return a metric with data whenever a task of the ECS service runs, even without Container Insights."""
     dimensions = (("ClusterName", str(ecs_cluster)), ("ServiceName", str(service)))
     return CloudWatchMetric("AWS/ECS", "CPUUtilization", dimensions)
 
 
 def cloudwatch_queries(cluster: str, consumer: str, cloudwatch: CloudWatch) -> list[MetricNameQuery]:
-    """The CloudWatch metrics of a consumer group, as strings for the source of a graph in the AWS console."""
+    """Return a consumer group's CloudWatch metrics as JSON for the Source tab of a graph in the AWS console."""
     found: list[tuple[str, ...]] = []
     if Layout.DIMENSIONS in cloudwatch.layouts:
         named = (lag_of(cloudwatch.namespace, cluster, consumer, name) for name in cloudwatch.metrics)

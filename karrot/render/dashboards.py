@@ -1,4 +1,4 @@
-"""Renders dashboards: the three for Grafana from their JSON files, and one of a consumer group for CloudWatch."""
+"""Renders the three Grafana dashboards from their JSON files, and a CloudWatch dashboard of a consumer group."""
 
 import json
 from typing import Any
@@ -13,15 +13,15 @@ _PAGES = {
     "group": "/group?cluster=${cluster:percentencode}&consumer=${consumer:percentencode}",
     "itself": "/reporters",
 }
-"""Karrot's page on the same subject as a dashboard."""
+"""Maps a Grafana dashboard to Karrot's page on the same subject."""
 
 BOARDS = tuple(_PAGES)
 
 
 def grafana_dashboard(board: str, external_url: str | None = None) -> str:
-    """A dashboard as JSON for Grafana's import or provisioning. The user chooses its Prometheus data source.
+    """Return a dashboard as JSON for Grafana's import or provisioning. The user chooses its Prometheus data source.
 
-    With ``external_url``, the dashboard links to Karrot's page. Raises `ValueError` if it is not a valid URL.
+    With ``external_url``, the dashboard links to Karrot's page. Raises `ValueError` if ``external_url`` is not valid.
     """
     text = (templates_dir() / "grafana" / f"karrot-{board}.json").read_text(encoding="utf-8")
     if not external_url:
@@ -57,10 +57,10 @@ def cloudwatch_dashboard(
     container_insights: bool = False,
     namespace: str = "Karrot",
 ) -> str:
-    """The JSON for ``aws cloudwatch put-dashboard --dashboard-body``.
+    """Return the JSON for ``aws cloudwatch put-dashboard --dashboard-body``.
 
-    Karrot may send only some of the metrics. The others have no line in the graphs. Raises `ValueError` with one
-    message per line for wrong options.
+    Metrics that Karrot does not send have no line in the graphs. Raises `ValueError` with one message per line for
+    wrong options.
     """
     problems = [*validation.matching("--region", region, r"[a-z]{2}(-[a-z0-9]+)+", "a region, such as eu-west-1")]
     if asg_name is None:

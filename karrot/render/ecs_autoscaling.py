@@ -1,7 +1,7 @@
 """Renders ``karrot render ecs-autoscaling``: policies and alarms that scale on the lag of one consumer group.
 
-The template defines the policies and alarms. This module makes the metric math, and the names. docs/autoscaling.md
-explains both.
+The template defines the policies and alarms. This module makes the metric math and the names.
+docs/autoscaling.md explains the policies and alarms.
 """
 
 import re
@@ -15,20 +15,19 @@ from karrot.reporters.cloudwatch.datum_limits_and_batches import dimension_value
 
 Statistic = tuple[CloudWatchMetric, str]
 Query = Mapping[str, str | Statistic]
-"""A statistic of a metric, or an expression and the statistics that it uses, by id. The first entry is the result."""
+"""Maps ids to statistics and expressions. The first entry is the result, the others are statistics that it uses."""
 
 _LONGEST_NAME = 255
 _REPEATED = "FILL(running, REPEAT)"
 _RUNNING_ON_ECS = f"FILL({_REPEATED}, 0)"
-"""ECS may publish no value while no task runs. FILL gives the previous value for a late one, and 0 without any."""
+"""ECS may publish no value while no task runs. FILL replaces a late value by the previous value, or else by 0."""
 
 
 def autoscaling(asked: Scaling) -> str:
-    """The recipe as a CloudFormation template."""
     by_age = asked.measure == "max_lag_seconds"
     needed = sorted({asked.measured, "Status"} | ({"Lag"} if asked.recipe == "from-zero" else set()))
     cluster, group = (dimension_value(name).text[:_LONGEST_NAME] for name in (asked.burrow_cluster, asked.group))
-    warm_up = 60 if asked.on_ecs else 300  # in an Auto Scaling group, it is the warm-up time of a new instance
+    warm_up = 60 if asked.on_ecs else 300  # an Auto Scaling group uses it as warm-up time of a new instance
     return jinja_templates.rendered(
         "ecs/autoscaling.yaml.j2",
         asked=asked,
@@ -62,7 +61,7 @@ def autoscaling(asked: Scaling) -> str:
 
 
 def _names(asked: Scaling) -> Callable[[str], str]:
-    """A function from the logical id of a policy or alarm to its name, unique for each service and group."""
+    """Return a function from the logical id of a policy or alarm to its name, unique for each scaled target."""
     scaled = f"{asked.ecs_cluster}/{asked.service}" if asked.on_ecs else asked.asg_name
 
     def name_of(logical_id: str) -> str:
@@ -74,7 +73,7 @@ def _names(asked: Scaling) -> Callable[[str], str]:
 
 
 def _recurrence(asked: Scaling, days: tuple[int, ...], minute: int) -> str:
-    """A minute of the day on some days of the week, as Application Auto Scaling or an Auto Scaling group writes it."""
+    """Format a minute of the day on some days of the week as a cron expression for ECS or an Auto Scaling group."""
     every = "*" if len(days) == len(DAYS) else ""
     if asked.on_ecs:
         return f"cron({minute % 60} {minute // 60} ? * {every or ','.join(DAYS[day] for day in days)} *)"
@@ -83,14 +82,14 @@ def _recurrence(asked: Scaling, days: tuple[int, ...], minute: int) -> str:
 
 
 def _maximum(asked: Scaling, name: str) -> dict[str, Statistic]:
-    """The maximum of a metric of the group, as ``lag``."""
+    """Return the maximum of a metric of the group, with the id ``lag``."""
     return {"lag": (lag_of(asked.namespace, asked.burrow_cluster, asked.group, name), "Maximum")}
 
 
 def _running(asked: Scaling, statistic: str = "Average") -> Statistic:
-    """The number of running tasks or instances.
+    """Return the statistic with the number of running tasks or instances.
 
-    A running task has one sample of ``CPUUtilization`` a minute (ECS Developer Guide, "Service RUNNING task count").
+    A running task has one sample of ``CPUUtilization`` per minute (ECS Developer Guide, "Service RUNNING task count").
     """
     if asked.counts_samples:
         return _utilization(asked)
@@ -98,23 +97,23 @@ def _running(asked: Scaling, statistic: str = "Average") -> Statistic:
 
 
 def _utilization(asked: Scaling) -> Statistic:
-    """Whether any task runs. It is not the number of tasks, because a task can have several points a minute."""
+    """Return a statistic above 0 while any task runs. A task can have several samples, so it counts no tasks."""
     return utilization_of(asked.ecs_cluster, asked.service), "SampleCount"
 
 
 def _tracked(asked: Scaling, *, by_age: bool) -> Query:
-    """The query that target tracking keeps at its target: the lag's age, or the lag of each task.
+    """Return the query that target tracking keeps at its target: the lag in seconds, or the lag per task.
 
-    From zero, its value is the target while no task runs: a lag then only means that no task reads. If this lag counted
-    later, it would start the maximum number of tasks. If there was no value instead, AlarmLow would continue with older
-    points and stop the new task.
+    With the recipe from-zero, the query's value is the target while no task runs, because lag then only means that no
+    task reads. With the lag as value, target tracking would start the maximum number of tasks. Without a value,
+    AlarmLow would use older points and stop the new task.
     """
     lag = _maximum(asked, asked.measured)
     points = {} if by_age else {"points": (lag["lag"][0], "SampleCount")}
     if asked.recipe == "from-zero":
         asleep = f"{_RUNNING_ON_ECS if asked.on_ecs else _REPEATED} < 1"
-        # The lag is the last argument of IF, because a missing last argument gives no value. A missing second argument
-        # gives 0 (CloudWatch User Guide, "Using IF expressions").
+        # ``value`` is the last argument of IF: a missing last argument gives no value, a missing second argument gives
+        # 0 (CloudWatch User Guide, "Using IF expressions").
         value = "lag" if by_age else _per_task(asked, _REPEATED)
         held = f"IF({asleep}, {jinja_templates.number(asked.threshold)}, {value})"
         running = _utilization(asked) if by_age and asked.on_ecs else _running(asked)
@@ -123,20 +122,20 @@ def _tracked(asked: Scaling, *, by_age: bool) -> Query:
 
 
 def _per_task(asked: Scaling, running: str) -> str:
-    """The lag of each task. If the lag has no point, the lag of each task has no value.
+    """Return the expression for the lag per task. If the lag has no data point, the expression has no value.
 
-    With a resolution of 20 seconds, a task has three samples a minute. More samples than the largest number of tasks
-    show this. Below that, the lag of each task seems to be a third, and the recipe is slower until it sees more.
+    With a resolution of 20 seconds, a task has three samples per minute. More samples than ``max_tasks`` show this
+    resolution. With fewer samples, the lag per task seems to be a third, and the recipe scales more slowly.
 
-    points / points is 1 if the lag has a point. This factor is in the divisor: if a missing factor is read as 0 there,
-    the division by 0 gives no value. In the dividend, a missing factor could be read as a lag of 0.
+    points / points is 1 if the lag has a data point. The factor is in the divisor, because CloudWatch may read a
+    missing factor as 0. A division by 0 has no value, but a dividend of 0 would be a lag of 0.
     """
     samples_per_task = f" / IF({asked.max_tasks} < {running}, 3, 1)" if asked.counts_samples else ""
     return f"lag / ({running}{samples_per_task} * points / points)"
 
 
 def _unread_while_asleep(asked: Scaling) -> Query:
-    """The unread messages while no task runs, else 0."""
+    """Return the query for the unread messages while no task runs, and 0 while a task runs."""
     lag = _maximum(asked, "Lag")
     if asked.on_ecs:
         return {"unread": f"IF({_RUNNING_ON_ECS} < 1, lag, 0)", **lag, "running": _utilization(asked)}

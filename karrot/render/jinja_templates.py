@@ -1,7 +1,7 @@
 """Finds the shipped templates and renders them with Jinja.
 
-Templates write every value through `toml` or `yaml`. Each filter takes one value and returns the complete
-literal with its quotes, so that no group name can inject syntax.
+Templates pass every value through the filter `toml` or `yaml`. A filter returns the complete literal of a value with
+its quotes, so that no group name can inject syntax.
 """
 
 import json
@@ -20,19 +20,19 @@ _NOT_PRINTABLE_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
 def templates_dir() -> Path:
-    """The folder of the templates: in the installed package, or next to it in a checkout or editable install."""
+    """Return the folder of the templates: in the installed package, or next to it in a checkout or editable install."""
     return _shipped("templates", "templates")
 
 
 def runbooks_dir() -> Path:
-    """The folder of the runbooks: in the installed package, or in docs/ in a checkout or editable install."""
+    """Return the folder of the runbooks: in the installed package, or in docs/ in a checkout or editable install."""
     return _shipped("runbooks", "docs/runbooks")
 
 
 def shipped_templates(*folders: str) -> FunctionLoader:
-    """A loader that reads the templates of these folders, also from a zip file on Python's path.
+    """Return a loader that reads the templates of the given folders, also from a zip file on Python's path.
 
-    On a Spark cluster, the zip file of ``--py-files`` comes before the installed package.
+    On a Spark cluster, Python's path has the zip file of ``--py-files`` before the installed package.
     """
     packed = files("karrot") / "templates"
     templates: Traversable = packed if packed.is_dir() else templates_dir()
@@ -50,7 +50,7 @@ def _shipped(in_package: str, in_checkout: str) -> Path:
 
 
 def rendered(template: str, **given: Any) -> str:
-    """The text of a template with its values. A missing value is an error, and each format has its filter."""
+    """Render a template with the given values. A missing value is an error."""
     return _environment().get_template(template).render(given)
 
 
@@ -69,17 +69,17 @@ def _environment() -> Environment:
 
 
 def toml(text: str) -> str:
-    """A TOML basic string. TOML has the same escapes as JSON, but unlike JSON it needs an escape for DEL."""
+    """Return a TOML basic string. TOML has the same escapes as JSON, but also requires an escape for DEL."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def yaml(value: str | float) -> str:
-    """A YAML double-quoted scalar, or a number. YAML has JSON's escapes, but needs them for more characters."""
+    """Return a YAML double-quoted scalar or number. YAML has JSON's escapes, but requires more characters escaped."""
     if not isinstance(value, str):
         return number(value)
     return _NOT_PRINTABLE_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
 def number(value: float) -> str:
-    """A number as text, valid in each format and in metric math."""
+    """Return a number as a string that is valid in each format and in metric math."""
     return f"{value:.15g}"

@@ -27,13 +27,13 @@ def alert_rules(
     runbook_url: str | None = None,
     docs_url: str | None = None,
 ) -> str:
-    """A file of alerts for ``rule_files`` of Prometheus. The alerts do not need the recording rules.
+    """Return a file of alert rules for Prometheus' ``rule_files``. The alerts do not need the recording rules.
 
-    ``changed`` has the thresholds that differ from their defaults, as the user typed them. If a default is a number,
-    the threshold must be a number, else a Prometheus duration. ``external_url`` is Karrot's address in a browser. Below
-    ``runbook_url``, each alert has a page with the alert's name. Without ``runbook_url``, alerts link to the runbooks
-    that Karrot serves below ``external_url``. Without both URLs, alerts link to the runbooks below ``docs_url``. Lines
-    with an unknown address are left out. Raises `ValueError` with one message per line.
+    ``changed`` has the changed thresholds as the user typed them. A threshold must be a number if its default is a
+    number, otherwise a Prometheus duration. ``external_url`` is Karrot's address in a browser. Below ``runbook_url``,
+    each alert has a page with the alert's name. Without ``runbook_url``, alerts link to the runbooks that Karrot serves
+    below ``external_url``. Without both URLs, alerts link to the runbooks below ``docs_url``. Lines with an unknown
+    address are left out. Raises `ValueError` with one message per line.
     """
     validation.refuse(_problems(changed, {"--external-url": external_url, "--runbook-url": runbook_url}))
     above = external_url or docs_url
@@ -48,12 +48,11 @@ def alert_rules(
 
 
 def recording_rules() -> str:
-    """A file of recording rules for ``rule_files`` of Prometheus. The rules have no thresholds."""
+    """Return a file of recording rules for Prometheus' ``rule_files``. The rules have no thresholds."""
     return _source("recordings.yaml")
 
 
 def thresholds() -> dict[str, Threshold]:
-    """The default of each threshold by name."""
     read: dict[str, Threshold] = yaml.safe_load(_source("thresholds.yaml"))
     return read
 

@@ -1,4 +1,4 @@
-"""Defines the options of a scaling recipe, and checks that they can work."""
+"""Defines the options of a scaling recipe, and checks that they are valid together."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ MEASURES = {
     "step": ("max_lag_seconds", "max_lag"),
     "from-zero": ("max_lag_seconds", "target_lag_per_task"),
 }
-"""The lag options of each recipe. Exactly one of them is required."""
+"""The lag options of each recipe. A recipe requires exactly one of its lag options."""
 
 DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 
@@ -31,9 +31,9 @@ _SCHEDULE = re.compile(
 
 
 class ScheduledMinimum(NamedTuple):
-    """A higher minimum of tasks at some times of the week. ``days`` are those on which it begins, 0 is Monday.
+    """A higher minimum of tasks, which begins on ``days`` (0 is Monday) at ``start``, a minute of the day.
 
-    ``start`` is a minute of the day, ``minutes`` is the length, at most a day.
+    ``minutes`` is the duration, at most a day.
     """
 
     days: tuple[int, ...]
@@ -43,13 +43,13 @@ class ScheduledMinimum(NamedTuple):
 
     @property
     def end(self) -> tuple[tuple[int, ...], int]:
-        """The days and the minute when the usual minimum is back. After midnight, this is on the next day."""
+        """The days and the minute of the day at which the usual minimum returns. The days can differ from ``days``."""
         later, minute = divmod(self.start + self.minutes, _DAY)
         return tuple(sorted((day + later) % len(DAYS) for day in self.days)), minute
 
     @property
     def times(self) -> set[int]:
-        """The minutes of the week in which the minimum is in force, and the minute of each end."""
+        """The minutes of the week in which the higher minimum is in force, and the minute of each end."""
         begins = (day * _DAY + self.start for day in self.days)
         return {(begin + minute) % (len(DAYS) * _DAY) for begin in begins for minute in range(self.minutes + 1)}
 
@@ -58,7 +58,7 @@ class ScheduledMinimum(NamedTuple):
 class Scaling:
     """The options of a recipe: the consumer group, the scaled service or instances, and the recipe.
 
-    Lags are in messages, except ``max_lag_seconds``; cooldowns are in seconds. Raises `ValueError` with a sentence per
+    Lags are in messages, except ``max_lag_seconds``; cooldowns are in seconds. Raises `ValueError` with one message per
     line for wrong options.
     """
 
@@ -97,7 +97,6 @@ class Scaling:
 
     @property
     def scheduled(self) -> tuple[ScheduledMinimum, ...]:
-        """The scheduled minimums, as typed in ``schedule``."""
         return tuple(_scheduled(text) for text in self.schedule)
 
     @property
@@ -114,9 +113,9 @@ class Scaling:
 
     @property
     def measured(self) -> str:
-        """The metric that the policies read. A stuck partition is in ``Lag`` and ``LagSeconds``; no task helps it.
+        """The metric that the policies read. A ``Scalable`` metric leaves out stuck partitions, which no task helps.
 
-        While no task runs, every partition is stuck. So a recipe that may stop the last task reads these two.
+        While no task runs, every partition is stuck. So a recipe that may stop the last task reads the full metric.
         """
         metric = "LagSeconds" if self.measure == "max_lag_seconds" else "Lag"
         return f"Scalable{metric}" if self.least else metric
@@ -125,13 +124,13 @@ class Scaling:
     def counts_samples(self) -> bool:
         """Whether running tasks are counted by the samples of their CPU utilization.
 
-        Without a task there is no sample, so the last count would go on. Only the recipe from zero needs the zero.
+        The recipe from-zero does not use this count: without a task there is no sample, so the count never becomes 0.
         """
         return self.on_ecs and not self.container_insights and self.recipe != "from-zero"
 
     @property
     def on_ecs(self) -> bool:
-        """True if the recipe scales tasks of an ECS service, false if it scales instances of an Auto Scaling group."""
+        """Whether the recipe scales tasks of an ECS service, and not instances of an Auto Scaling group."""
         return self.target == "ecs"
 
 
@@ -220,7 +219,7 @@ def _problems_of_schedule(asked: Scaling) -> Iterator[str]:
 
 
 def _scheduled(text: str) -> ScheduledMinimum:
-    """Parse ``MON-FRI 22:00-02:00=8``. Raises `ValueError` with a sentence."""
+    """Parse a scheduled minimum, such as ``MON-FRI 22:00-02:00=8``. Raises `ValueError` with a message."""
     found = _SCHEDULE.fullmatch(text.strip().upper())
     if found is None or found["start"] == found["end"]:
         raise ValueError(

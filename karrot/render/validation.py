@@ -1,4 +1,4 @@
-"""Checks the options of the renderers. Each check yields a sentence for a wrong value, or nothing."""
+"""Checks the options of the renderers. Each check yields a message if the value is wrong."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -10,19 +10,18 @@ _MOST = 1e12
 
 
 def refuse(problems: Iterable[str]) -> None:
-    """Raise `ValueError` with a line for each problem, if there are problems."""
+    """Raise `ValueError` with a line for each problem, if any."""
     if told := list(problems):
         raise ValueError("\n".join(told))
 
 
 def ecs_name(option: str, text: str | None) -> Iterator[str]:
-    """Check the name of an ECS cluster or service."""
     allowed = "the name that ECS knows, up to 255 letters, digits, hyphens and underscores"
     return matching(option, text, r"[A-Za-z0-9_-]{1,255}", allowed)
 
 
 def asg_name(text: str | None) -> Iterator[str]:
-    """Check the name of an Auto Scaling group, which must fit into a dimension of its metrics."""
+    """Check the name of an Auto Scaling group, which must be a valid dimension of a CloudWatch metric."""
     allowed = "the name of the Auto Scaling group, up to 255 printable ASCII characters without a colon"
     return matching("--asg-name", text, r"(?=.*[!-~])[ -9;-~]{1,255}", allowed)
 
@@ -36,7 +35,6 @@ def topic(text: str | None) -> Iterator[str]:
 
 
 def matching(option: str, text: str | None, pattern: str, allowed: str) -> Iterator[str]:
-    """Check a text against a pattern."""
     if text is None:
         yield f"{option} is missing: it must be {allowed}"
     elif not re.fullmatch(pattern, text, re.ASCII):
@@ -44,7 +42,7 @@ def matching(option: str, text: str | None, pattern: str, allowed: str) -> Itera
 
 
 def free_text(option: str, text: str) -> Iterator[str]:
-    """Check the name of a Kafka cluster or consumer group. Almost any text is allowed, because it is encoded later."""
+    """Check the name of a cluster or consumer group. Almost any string is allowed, because names are encoded later."""
     if re.search("[\ud800-\udfff]", text):
         yield f"{option} is {types.quoted(text)}: it must be a text in UTF-8"
     if "{{resolve:" in text:
@@ -52,7 +50,6 @@ def free_text(option: str, text: str) -> Iterator[str]:
 
 
 def of_kind(kind: types.ValueKind[Any], option: str, text: str) -> Iterator[str]:
-    """Check a text with the parser of a setting's type."""
     try:
         types.checked(kind, option, text)
     except ValueError as error:
@@ -60,12 +57,12 @@ def of_kind(kind: types.ValueKind[Any], option: str, text: str) -> Iterator[str]
 
 
 def number(option: str, value: float) -> Iterator[str]:
-    """Check a number: it must be above zero and finite."""
+    """Check that a number is above zero and finite."""
     if not 0 < value <= _MOST:
         yield f"{option} is {value}: it must be a number above 0, at most {_MOST:.0f}"
 
 
 def whole(option: str, value: int | None, low: int, high: int) -> Iterator[str]:
-    """Check a whole number from ``low`` to ``high``; ``None`` is allowed."""
+    """Check that a whole number is from ``low`` to ``high``; ``None`` is allowed."""
     if value is not None and not low <= value <= high:
         yield f"{option} is {value}: it must be a whole number from {low} to {high}"

@@ -143,7 +143,7 @@ def _not_read(metrics: "EvaluateMetrics", summary: "PollSummary") -> None:
 
 
 def _seen(metrics: "EvaluateMetrics", checkpoint: str, batch: "EvaluatedBatch") -> None:
-    """Count a batch, and print why receivers refused verdicts. A group can have any name, so its name is escaped."""
+    """Count a batch in the metrics, and print why receivers refused verdicts. Names of groups are escaped."""
     metrics.took(batch)
     for receiver in sorted({each.receiver for each in batch.delivery.refused}):
         refused = [each for each in batch.delivery.refused if each.receiver == receiver]
@@ -156,7 +156,7 @@ def _seen(metrics: "EvaluateMetrics", checkpoint: str, batch: "EvaluatedBatch") 
 
 
 def _of_burrow(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that Burrow's settings file gives to the options that the command lacks. Raises Refused."""
+    """Read the settings in Burrow's file for the options that the user did not set. Raises Refused."""
     if asked["burrow_toml"] is None:
         return {}
     from karrot.pipeline.evaluate.burrow_settings import read_burrow_settings
@@ -207,7 +207,7 @@ def _rules(asked: Mapping[str, Any]) -> "EvaluateRules":
 
 
 def _receivers(asked: Mapping[str, Any]) -> "dict[str, Deliver | None]":
-    """Read --to: each receiver by its name, and ``None`` for the tables. Raises Refused or ValueError."""
+    """Read --to. Return each receiver by its name; ``None`` stands for the tables. Raises Refused or ValueError."""
     from karrot.pipeline.evaluate.verdict_delivery import to_karrot, to_stream
 
     found: dict[str, Deliver | None] = {}
@@ -232,7 +232,7 @@ def _receivers(asked: Mapping[str, Any]) -> "dict[str, Deliver | None]":
 
 
 def _topic(topic: str, asked: Mapping[str, Any]) -> "Deliver":
-    """The receiver for a topic, which connects later. Raises Refused or ValueError."""
+    """Return the receiver for a topic, which connects only later. Raises Refused or ValueError."""
     from karrot.kafka import client_properties
     from karrot.pipeline.evaluate.verdict_delivery import to_topic
     from karrot.reporters.kafka.reporter import TopicWriter

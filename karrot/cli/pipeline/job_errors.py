@@ -1,4 +1,4 @@
-"""Turns the errors of a Spark job into a message of one line."""
+"""Converts the errors of a Spark job to messages of one line."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from karrot.settings.types import s3_url
 
 _NAMED: Final = re.compile(r"^(?:: |Caused by: )?([A-Za-z_][\w.$]*(?:Error|Exception)): (.*\S)", re.MULTILINE)
 _CARRIERS: Final = frozenset({"Py4JJavaError", "Py4JException", "ForeachBatchUserFuncException"})
-"""Errors that only wrap another error, and do not give the reason."""
+"""Errors that only wrap another error without a reason of their own."""
 
 _TO_DO: Final = (
     (
@@ -33,7 +33,7 @@ _TO_DO: Final = (
     ),
     (re.compile(r"NoSuchBucket|Bucket does not exist"), "Create the bucket, or correct its name."),
 )
-"""What to do about an error, by a text in Spark's message."""
+"""Patterns of Spark's messages, each with a remedy."""
 
 _S3_OBJECT: Final = "s3a://"
 _SAYS_WHERE: Final = re.compile(r"\[[A-Z_.]+\] ")
@@ -41,7 +41,7 @@ _BEYOND: Final = re.compile(r"\s*(?:JVM stacktrace|=== Streaming Query ===)")
 
 
 class JobCommand(click.Command):
-    """A command that ends with a message if its job cannot read its input, must not write its tables, or fails."""
+    """A command that ends with a message if its input is unreadable, its tables are locked, or its job fails."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -55,9 +55,9 @@ class JobCommand(click.Command):
 
 
 def in_a_sentence(error: Exception, asked: Mapping[str, Any]) -> Refused | None:
-    """The error with a message of one line and an exit code. ``None`` for an error that nobody expects.
+    """Convert an error to `Refused` with a one-line message; ``None`` for an unexpected error.
 
-    ``asked`` has the options of the command. The message has no value of its Kafka properties.
+    ``asked`` has the options of the command. The message contains no values of Kafka properties.
     """
     if isinstance(error, Refused):
         return error
@@ -80,7 +80,7 @@ def in_a_sentence(error: Exception, asked: Mapping[str, Any]) -> Refused | None:
             return NotDone(f"Kafka: {error}" if isinstance(error, ClusterError) else str(error))
         case PySparkException() | Py4JJavaError():
             properties: Mapping[str, str] = {}
-            with suppress(PropertiesError):  # without Kafka, the job did not read the file
+            with suppress(PropertiesError):  # a job without Kafka did not read the file
                 properties = KafkaConnection.of((), asked.get("command_config")).properties
             return NotDone(without_values(why_it_failed(str(error) or type(error).__name__), properties))
         case _:
@@ -88,9 +88,9 @@ def in_a_sentence(error: Exception, asked: Mapping[str, Any]) -> Refused | None:
 
 
 def why_it_failed(said: str) -> str:
-    """Find the last error in a text, and what to do. If Spark's own error has one of Spark's codes, put it first.
+    """Find the last error in Spark's message, and the remedy. An error with a Spark code comes first.
 
-    Spark's error names the file or the table, and the last error gives the reason. Users need both.
+    The error with a code names the file or table, and the last error gives the reason. Users need both.
     """
     to_do = next((text for pattern, text in _TO_DO if pattern.search(said)), None)
     error = s3_url(_error_in(said))
@@ -103,7 +103,7 @@ def _error_in(said: str) -> str:
     if not errors:
         return " ".join(own.split("\n", 1)[0].split()) or "the batch failed"
     last = errors[-1]
-    # The S3 client's last error is that of the AWS SDK, which does not name the object.
+    # The last error of the S3 client comes from the AWS SDK, and does not name the object.
     of_object = [each for each in errors[:-1] if _S3_OBJECT in each]
     if of_object and _S3_OBJECT not in last:
         return of_object[-1]
@@ -112,6 +112,6 @@ def _error_in(said: str) -> str:
 
 
 def _errors(said: str) -> list[str]:
-    """The errors in a text with the names of their classes, in the order of the text. The cause comes last."""
+    """Return the errors in Spark's message, with the names of their classes. The cause comes last."""
     named = ((name.rpartition(".")[2], message) for name, message in _NAMED.findall(said))
     return [f"{name}: {message}" for name, message in named if name not in _CARRIERS]

@@ -99,7 +99,7 @@ def offsets(**asked: Any) -> None:
 
 
 def require_answer(reached: shared.Reached) -> None:
-    """Ask Kafka, and wait 10 s for an answer. Raises NotDone. Without this check, Spark would try for minutes."""
+    """Check that Kafka answers within 10 s. Raises NotDone. Without this check, Spark would retry for minutes."""
     from karrot.watch.cluster_interface import ClusterError
 
     try:
@@ -112,7 +112,7 @@ def require_answer(reached: shared.Reached) -> None:
 
 @dataclass(frozen=True)
 class OffsetsFromKafka:
-    """Reads records from Kafka, and samples log end offsets. ``karrot pipeline run`` does the same in each turn."""
+    """Reads records and log end offsets from Kafka, for ``karrot pipeline offsets`` and ``karrot pipeline run``."""
 
     cluster: str
     reached: shared.Reached
@@ -129,16 +129,16 @@ class OffsetsFromKafka:
         return poll
 
     def job(self, spark: "SparkSession", tables: "Tables", poll: "EndsPoll", checkpoint: str = "") -> "LandOffsets":
-        """The job that writes the records, and gives the topics of their commits to ``poll``.
+        """Return the job that writes the records, and passes the topics of their commits to ``poll``.
 
-        Raises ClusterError if Kafka does not answer: Spark would try for minutes.
+        Raises ClusterError if Kafka does not answer, because Spark would retry for minutes.
         """
         from karrot.pipeline.offsets.job import JsonTopic, LandOffsets
         from karrot.pipeline.stream.record_sources import RecordsFromKafka
 
         topic = self.json_topic
         found = self.reached.kafka.partitions([topic] if topic else [])
-        if topic and topic not in found:  # Spark would wait a minute for it
+        if topic and topic not in found:  # Spark would wait a minute for the topic
             raise Refused(f"--json-topic {topic}: the topic does not exist; create it (kafka-topics --create)")
         return LandOffsets(
             spark,

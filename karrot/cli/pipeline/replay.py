@@ -147,7 +147,7 @@ def replay(**asked: Any) -> None:
 
 
 def replayed_lines(done: "Replayed") -> Iterator[str]:
-    """The lines of the answer: the replayed time, the rule sets, the groups that differ most, and a summary."""
+    """Yield the lines of the result: the replayed period, the rule sets, the most different groups, and a summary."""
     from karrot.pipeline.replay.incident_comparison import sentences
 
     first, last = (to_minute(datetime.fromtimestamp(epoch_s, UTC)) for epoch_s in (done.span.first, done.span.last))
@@ -199,7 +199,7 @@ def _in_short(incidents: "Sequence[ReplayedIncident]") -> str:
 
 
 def replayed_json(done: "Replayed") -> dict[str, Any]:
-    """The complete answer: the incidents of each rule set, the standstills with their delays, and the summary."""
+    """Return the complete result: each rule set's incidents, the stand-stills with their delays, and the summary."""
     from karrot.pipeline.replay.incident_comparison import sentences
 
     return {

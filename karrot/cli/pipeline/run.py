@@ -1,4 +1,4 @@
-"""``karrot pipeline run``: keeps the tables up to date, in one process that stays."""
+"""``karrot pipeline run``: keeps the tables up to date in one long-running process."""
 
 import re
 import sys
@@ -146,7 +146,7 @@ def _steps(
 
     steps = [Step("ingest", partial(jobs.ingest, open_source, asked["checkpoint"] or ""))]
     if offsets is not None and poll is not None:
-        # Between the turns, a thread polls the log ends. With --once, there is no such thread.
+        # A thread polls the log ends between the turns. With --once, this thread does not run.
         after = (lambda: None) if asked["follow"] else poll.look
         land = partial(offsets.job, jobs.spark, poll=poll)
         steps.append(Step("offsets", partial(jobs.offsets, offsets.cluster, land, after)))
@@ -157,7 +157,7 @@ def _steps(
 
 
 def _explained(spark: "SparkSession", asked: Mapping[str, Any], step: str, error: Exception) -> "StepFailure":
-    """The failure of a step, with a message of one line, as the command of the step prints it."""
+    """Return the failure of a step, with the one-line message that the step's own command prints."""
     import structlog
 
     from karrot.kafka.client_properties import PropertiesError

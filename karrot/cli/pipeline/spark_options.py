@@ -40,11 +40,11 @@ def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, 
 
 
 read_spark_place = reads(lambda types: types.spark_place)
-"""Reads a place. An unset shell variable gives an empty name, which is refused: it would mean the root directory."""
+"""Reads a directory or URL. An empty string, as from an unset shell variable, is refused: it would mean ``/``."""
 
 
 def read_rules(_context: click.Context, _option: click.Parameter, given: Any) -> "tuple[RuleSet, ...]":
-    """Read one or more sets of Burrow's rules. Without any, there is one, with Burrow's defaults."""
+    """Read one or more rule sets. Without this option, return one rule set with Burrow's defaults."""
     from karrot.pipeline.window_arrays.rule_set_parser import read_rule_sets
 
     return valid(partial(read_rule_sets, [given] if isinstance(given, str) else given or ()))
@@ -87,7 +87,7 @@ spark_options = option_set(
 
 
 def checkpoint_in(spark: "SparkSession", asked: Mapping[str, Any], own: str) -> str:
-    """The folder in --checkpoint, or else the folder ``own`` in the tables."""
+    """Return the folder in --checkpoint or, without this option, the folder ``own``."""
     from karrot.pipeline.store.hadoop_filesystem import place_for
 
     return place_for(spark, asked["checkpoint"]) if asked["checkpoint"] else own
@@ -124,7 +124,7 @@ def _stop_session(spark: "SparkSession") -> None:
 
 
 def _on_signals(*handlers: Any) -> list[Any]:
-    """Set the handlers of Ctrl-C and SIGTERM, only in the main thread. Return the previous handlers."""
+    """Set the handlers of Ctrl-C and SIGTERM, if this is the main thread. Return the previous handlers."""
     if threading.current_thread() is not threading.main_thread():
         return [*handlers]
     return [signal.signal(number, handler) for number, handler in zip(_SIGNALS, handlers, strict=True)]
@@ -141,7 +141,7 @@ def _leave(number: int, _frame: object) -> None:
 
 
 def require_tables(spark: "SparkSession", tables: "Tables", asked: Mapping[str, Any]) -> None:
-    """Raise Refused if the directory is missing: a misspelt name must not count as empty tables."""
+    """Raise Refused if the directory is missing, because a misspelt name must not count as empty tables."""
     from karrot.pipeline.store.hadoop_filesystem import exists
 
     if not exists(spark, tables.directory):
@@ -151,8 +151,7 @@ def require_tables(spark: "SparkSession", tables: "Tables", asked: Mapping[str, 
 def _halt(spark: "SparkSession", number: int, _frame: object) -> None:
     """Stop the job and end the process. The user can run the job again.
 
-    Spark's own handler raises an error during a call to the JVM. After this error there is no connection left to stop
-    the job.
+    Spark's own handler raises an error during a call to the JVM. This error leaves no connection to stop the job.
     """
     # A new thread has its own connection to the JVM.
     halting = threading.Thread(target=_stop, args=(spark,), daemon=True)
@@ -206,7 +205,7 @@ kafka_options = option_set(
         help="Where the first run begins. TIME is ISO 8601, in UTC if it has no time zone.",
     ),
 )
-"""The options for Kafka. `kafka_of` reads them."""
+"""The options for Kafka, which `kafka_of` reads."""
 
 _PARQUET = "parquet"
 
@@ -255,7 +254,7 @@ event_source_options = option_set(
     ),
     kafka_options,
 )
-"""The options for a source of events. `event_source_of` reads them."""
+"""The options for a source of events, which `event_source_of` reads."""
 
 
 class Reached(NamedTuple):
@@ -307,7 +306,7 @@ metrics_port_option = click.option(
 
 @contextmanager
 def served(port: int | None, metrics: "Collector", health: Callable[[], str | None]) -> Iterator[None]:
-    """Serve the metrics, if there is a port. Raises Refused if the port is in use."""
+    """Serve the metrics on ``port``; ``None`` serves nothing. Raises Refused if the port is in use."""
     from prometheus_client import CollectorRegistry
 
     from karrot.pipeline.stream.metrics_server import MetricsPort

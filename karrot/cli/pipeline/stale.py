@@ -80,9 +80,9 @@ def stale(**asked: Any) -> None:
 
 
 def say_if_empty(spark: "SparkSession", tables: "Tables", *, once: bool) -> None:
-    """Print that the tables have no commits yet. Otherwise users would think that no partition is stale.
+    """Print a message if the tables have no commits: users would otherwise think that no partition is stale.
 
-    Raises Refused with ``once``.
+    With ``once``, raise Refused instead of printing.
     """
     if tables.days(spark, "commits"):
         return
@@ -93,7 +93,7 @@ def say_if_empty(spark: "SparkSession", tables: "Tables", *, once: bool) -> None
 
 
 def _tell(troubled: list["DeliverySummary"], told: "DeliverySummary") -> None:
-    """Print why the webhook did not accept lines. If the batch failed, put only this batch into ``troubled``."""
+    """Print why the webhook did not accept lines. Replace ``troubled`` by this batch if it failed, else empty it."""
     troubled[:] = [told] if told.trouble else []
     if told.trouble:
         dropped = f", the {told.dropped} oldest were dropped" if told.dropped else ""

@@ -100,15 +100,15 @@ def _destinations(text: str) -> tuple[str, ...]:
 
 
 def _options(config: Path | None) -> "Options":
-    """The settings of the cloudwatch reporter. Raises SettingsError. Raises Refused if the service sends too."""
+    """Return the cloudwatch reporter's settings. Raises SettingsError, or Refused if the service also publishes."""
     from karrot import logs
     from karrot.settings.loading import SettingsError, load
 
-    # These jobs accept any URL in this variable, but the service's settings allow only a folder or S3.
+    # The Spark jobs accept any URL in KARROT_TABLES_DIR, but the service's settings accept only a folder or S3.
     environ = {name: text for name, text in os.environ.items() if name != "KARROT_TABLES_DIR"}
-    # The service's file may have settings of reporters that are not installed where Spark runs, so it is not strict.
+    # Not strict, because the service's file may have settings of reporters that are not installed on this machine.
     loaded = load(environ, config=config, overrides={"reporters": "cloudwatch"}, strict=False)
-    with suppress(SettingsError):  # then the reporter is off: the same settings with the reporter on were valid
+    with suppress(SettingsError):  # the settings were valid with the reporter on, so it is off here
         if _CLOUDWATCH in load(environ, config=config, strict=False).settings.reporters:
             raise Refused(_TWICE)
     logs.configure(loaded.settings.log, sys.stderr)

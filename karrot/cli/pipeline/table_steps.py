@@ -1,6 +1,6 @@
 """``karrot pipeline ingest``, ``derive``, ``compact`` and ``report``: each reads or writes the tables once.
 
-``karrot pipeline run`` runs the first three in turns.
+``karrot pipeline run`` runs ``ingest``, ``derive`` and ``compact`` repeatedly.
 """
 
 import json
@@ -52,7 +52,7 @@ def compact(**asked: Any) -> None:
 
 
 _span = read_span(10 * 365 * 86_400)
-_gap = read_span(86_400)  # derive reads a day and the days before and after it
+_gap = read_span(86_400)  # at most a day, because derive reads a day with the days before and after it
 
 
 derive_options = option_set(
@@ -79,7 +79,7 @@ derive_options = option_set(
         help="SLO: share of the minutes in which the lag must not be above --max-lag-seconds.",
     ),
 )
-"""The options for the rules of a derivation. `rules_of` reads them."""
+"""The options for the rules of a derivation, which `rules_of` reads."""
 
 
 def rules_of(asked: Mapping[str, Any]) -> "DeriveRules":

@@ -12,7 +12,7 @@ from karrot.doctor.read_burrow import BurrowSeen
 class Level(StrEnum):
     """How serious a finding is.
 
-    ``fault``: something does not work. ``warn``: something will fail, or fails sometimes. ``note``: only information.
+    ``fault``: something does not work. ``warn``: something fails sometimes, or will fail. ``note``: only information.
     """
 
     FAULT = "fault"
@@ -27,11 +27,11 @@ class Level(StrEnum):
 
 
 class _NotJudged(Exception):  # noqa: N818 (it describes a result)
-    """The check has no data, so it makes no finding."""
+    """Raised if a check lacks data and so makes no finding."""
 
 
 class Said(NamedTuple):
-    """What a check says. ``remedy`` is the line that fixes the fault, or says where to look for the cause."""
+    """A problem that a check found. ``remedy`` is the line that fixes the fault, or says where to find the cause."""
 
     level: Level
     what: str
@@ -39,12 +39,12 @@ class Said(NamedTuple):
 
 
 Look = Callable[..., Iterator[Said]]
-"""Takes what was read of one program or of two, and says what is wrong there."""
+"""The function of a check, which takes the data of one or two programs, and yields the problems."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A result of a check. ``where`` is the page and heading in the documentation."""
+    """A result of a check. ``where`` is the page and heading of the documentation about the problem."""
 
     level: Level
     check: str
@@ -57,7 +57,7 @@ class Finding:
 class Check:
     """A check for one fault. ``trap`` describes the fault, ``well`` describes the state without the fault.
 
-    ``runbooks`` are those of the alerts on the same problem.
+    ``runbooks`` are the runbooks of the alerts on the same problem.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Check:
     runbooks: tuple[str, ...] = ()
 
     def __call__(self, *seen: Any) -> list[Finding]:
-        """Run the check. It returns at least one finding, or none if it has no data."""
+        """Run the check. Returns at least one finding, or an empty list if the check lacks data."""
         try:
             said = list(self.look(*seen)) or [Said(Level.OK, self.well)]
         except _NotJudged:
@@ -80,9 +80,9 @@ _MODULES = {"notifier": "to_karrot", "consumer": "consumers", "cluster": "cluste
 
 
 def check(*runbooks: str, well: str, where: str, each: str = "") -> Callable[[Look], Check]:
-    """Make a check from a function. The check gets the function's name, and its docstring's first line as ``trap``.
+    """Make a check from a function. The check's name is the function's name; ``trap`` is the docstring's first line.
 
-    With ``each``, a kind of Burrow's modules, the function gets one section, its module, and all of Burrow.
+    ``each`` is a kind of Burrow's modules. The function gets each module with its section and with `BurrowSeen`.
     """
 
     def make(look: Look) -> Check:
@@ -99,7 +99,7 @@ def check(*runbooks: str, well: str, where: str, each: str = "") -> Callable[[Lo
 
 
 def only_if(is_there: object) -> None:
-    """End a check without any finding if the data that it needs is missing."""
+    """End the check without a finding if ``is_there`` is false: the check's data is missing."""
     if not is_there:
         raise _NotJudged
 

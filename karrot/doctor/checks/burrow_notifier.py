@@ -1,4 +1,4 @@
-"""Checks Burrow's notifiers: whether each event reaches Karrot, and is complete."""
+"""Checks Burrow's notifiers: whether every event reaches Karrot completely."""
 
 import posixpath
 import re
@@ -219,4 +219,4 @@ def _section(name: str) -> str:
 
 
 CHECKS = [each for each in tuple(globals().values()) if isinstance(each, Check)]
-"""Every check of this module, in its order."""
+"""Every check of this module, in source order."""

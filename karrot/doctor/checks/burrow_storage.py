@@ -56,7 +56,7 @@ def zookeeper(seen: BurrowSeen) -> Iterator[Said]:
 @check(well="Burrow lists topics and groups of every cluster", where=_WRONG)
 def lists(seen: BurrowSeen) -> Iterator[Said]:
     """Burrow lists no cluster, or no topics or no groups of a cluster."""
-    only_if(seen.ready is not False)  # a Burrow that is starting lists nothing: the check `ready` reports it
+    only_if(seen.ready is not False)  # a Burrow that is starting lists nothing; the check `ready` reports the start
     if not seen.listed:
         yield fault("Burrow lists no cluster", 'add a section [cluster.NAME] with class-name = "kafka" and servers')
     for cluster in seen.listed:
@@ -203,7 +203,7 @@ def self_lag(seen: BurrowSeen) -> Iterator[Said]:
 
 
 def _is_short(seen: BurrowSeen, event: LagEvent) -> bool:
-    """Whether a full window spans less time than Burrow waits between two reads of the log end offsets."""
+    """Whether a full window is shorter than Burrow's interval between two reads of the log end offsets."""
     cluster = seen.clusters.get(event.cluster)
     spans_s = (
         (each.end.timestamp_ms - each.start.timestamp_ms) / 1000
@@ -214,4 +214,4 @@ def _is_short(seen: BurrowSeen, event: LagEvent) -> bool:
 
 
 CHECKS = [each for each in tuple(globals().values()) if isinstance(each, Check)]
-"""Every check of this module, in its order."""
+"""Every check of this module, in source order."""

@@ -220,7 +220,7 @@ def published_twice(seen: KarrotSeen) -> Iterator[Said]:
 
 
 def _refused(seen: KarrotSeen, remedies: Mapping[str, str]) -> Iterator[Said]:
-    """A fault for recent refusals, a note for older refusals, a warning if the time of the refusals is not known."""
+    """Yield a fault for recent refusals, a note for older refusals, a warning for refusals at an unknown time."""
     only_if(seen.samples)
     rejects = seen.rejects.rejects if seen.rejects else ()
     for code, text in remedies.items():
@@ -238,4 +238,4 @@ def _refused(seen: KarrotSeen, remedies: Mapping[str, str]) -> Iterator[Said]:
 
 
 CHECKS = [each for each in tuple(globals().values()) if isinstance(each, Check)]
-"""Every check of this module, in its order."""
+"""Every check of this module, in source order."""

@@ -106,7 +106,7 @@ def missing_groups(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
 @check(well="Burrow and Karrot agree on lags", where=_DOCTOR)
 def lag(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
     """Burrow and Karrot report different lags of a group, although Karrot has a recent event of it."""
-    told = (each for each in karrot.groups or () if each.source != "kafka")  # only these lags count offsets as Burrow
+    told = (each for each in karrot.groups or () if each.source != "kafka")  # lags from Kafka count offsets differently
     heard = {GroupKey(each.cluster, each.consumer): each for each in told}
     compared, apart = 0, []
     for event in burrow.verdicts:
@@ -133,7 +133,7 @@ def lag(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
 @check(well="an event arrives in each interval", where=_LINES)
 def send_interval(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
     """Events arrive less often than Burrow evaluates. The notifier's `send-interval` is not below `interval`."""
-    only_if(all(each.threshold <= 1 for each in burrow.to_karrot.values()))  # else an interval can have no event
+    only_if(all(each.threshold <= 1 for each in burrow.to_karrot.values()))  # otherwise OK groups send no events
     gaps = [gap for events in _lately(burrow, karrot).values() for gap in _gaps(events)]
     usual = [gap for gap in gaps if gap < 3 * burrow.interval]  # a restart of Burrow or Karrot makes longer gaps
     only_if(len(usual) >= _FEWEST_GAPS)
@@ -200,7 +200,7 @@ def resync(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
 
 
 def _why_silent(burrow: BurrowSeen, karrot: KarrotSeen, cluster: str) -> str:
-    """The remedy for a silent Burrow, by the causes that the snapshot shows."""
+    """Return the remedy for a silent Burrow, according to the causes that the snapshot shows."""
     all_ok = all(each.status_text == "OK" for each in burrow.verdicts if each.cluster == cluster)
     if all_ok and all(each.threshold > 1 for each in burrow.to_karrot.values()):
         return "[notifier.NAME] threshold = 1: otherwise, Burrow sends nothing while all groups are OK"
@@ -211,14 +211,14 @@ def _why_silent(burrow: BurrowSeen, karrot: KarrotSeen, cluster: str) -> str:
 
 
 def _senders(burrow: BurrowSeen, group: str) -> list[str]:
-    """The notifiers for this Karrot whose allowlists admit a group. Its URL can be another one for Burrow."""
+    """Return the notifiers for Karrot whose allowlists admit a group. Burrow may know Karrot under another URL."""
     to_any, here = burrow.to_karrot, netloc(burrow.karrot_url or "")
     to_this = {name: each for name, each in to_any.items() if netloc(each.url_open or "") == here}
     return [f"[notifier.{name}]" for name, each in (to_this or to_any).items() if admits(each, group) is not False]
 
 
 def _lately(burrow: BurrowSeen, karrot: KarrotSeen) -> dict[GroupKey, list[GroupEvent]]:
-    """The recent webhook events of this Burrow's clusters. Older events may come from a time with other settings."""
+    """Return the recent webhook events of Burrow's clusters. Older events may predate a change of settings."""
     return {
         key: [
             each
@@ -231,13 +231,13 @@ def _lately(burrow: BurrowSeen, karrot: KarrotSeen) -> dict[GroupKey, list[Group
 
 
 def _gaps(events: Sequence[GroupEvent]) -> list[float]:
-    """The seconds between successive webhooks."""
+    """Return the seconds between successive webhook events."""
     times = sorted(each.received_at for each in events if each.received_at)
     return [(later - earlier).total_seconds() for earlier, later in pairwise(times)]
 
 
 def _take_turns(events: Sequence[GroupEvent]) -> bool:
-    """Whether events of one incident arrive after another incident of the group began."""
+    """Whether an event of one incident arrived after another incident of the same group began."""
     seen: list[str] = []
     for each in reversed(events):
         if not each.incident_id or each.incident_id in seen[-1:]:
@@ -249,4 +249,4 @@ def _take_turns(events: Sequence[GroupEvent]) -> bool:
 
 
 CHECKS = [each for each in tuple(globals().values()) if isinstance(each, Check)]
-"""Every check of this module, in its order."""
+"""Every check of this module, in source order."""

@@ -1,6 +1,6 @@
-"""Gives the new records of ``__consumer_offsets`` to the bucket of their consumer groups.
+"""Adds new records of ``__consumer_offsets`` to the bucket of their consumer groups.
 
-The rules are those of Burrow's storage (``core/internal/storage/inmemory.go``). The work for each commit is in arrays.
+The rules are those of Burrow's storage (``core/internal/storage/inmemory.go``). Commits are processed as arrays.
 """
 
 from collections.abc import Collection, Mapping
@@ -24,10 +24,10 @@ _NEVER_MS = 2**60
 
 
 class NewCommits(NamedTuple):
-    """Commits of a bucket's groups.
+    """Arrays of the new commits of a bucket's groups.
 
-    ``group_key`` and ``topic_key`` are hashes of the names. ``order`` is the place in ``__consumer_offsets``, and
-    ``at_ms`` the time at which the broker stored the commit.
+    ``group_key`` and ``topic_key`` are hashes of the names. ``order`` is the record's offset in ``__consumer_offsets``,
+    ``at_ms`` the time at which the broker stored the record.
     """
 
     group_key: Ints
@@ -45,9 +45,9 @@ class NewCommits(NamedTuple):
 
 
 class NewMembers(NamedTuple):
-    """The newest metadata of a group: its place in ``__consumer_offsets``, its time, and its members.
+    """The newest metadata record of a group: the record's offset in ``__consumer_offsets``, its time, and the members.
 
-    ``members`` is a text as in `GroupMemory`.
+    ``members`` is JSON as in `GroupMemory`.
     """
 
     group: str
@@ -57,7 +57,10 @@ class NewMembers(NamedTuple):
 
 
 class NewRecords(NamedTuple):
-    """The new records of a bucket's groups. By the hash of a group: the place of its tombstone, and its members."""
+    """The new records of a bucket's groups. Keys are hashes of the groups' names.
+
+    ``deleted`` has the record offset of each tombstone, ``members`` has the new members of each group.
+    """
 
     commits: NewCommits
     deleted: Mapping[int, int]
@@ -65,7 +68,7 @@ class NewRecords(NamedTuple):
 
 
 def take(state: BucketState, new: NewRecords, log_ends: LogEnds, asked: EvaluateRules) -> BucketState:
-    """Give the new records to the bucket. Commits and members that came before a group was deleted do not count."""
+    """Add new records to the bucket, without a group's commits and members from before its deletion."""
     state = without_groups(_without_deleted_topics(state, log_ends), new.deleted)
     commits, known = _stored(new, log_ends, asked)
     groups, group = _with_new_groups(state.groups, commits)
@@ -74,11 +77,11 @@ def take(state: BucketState, new: NewRecords, log_ends: LogEnds, asked: Evaluate
     arrays = CommitArrays(*(column[by_ring] for column in known._replace(segment=row)))
     rings, is_newest = appended(partitions.rings, arrays, asked.rules.min_distance)
     last = _last_of_each(group[by_ring], arrays.order, np.flatnonzero(is_newest))
-    # A clock that is years ahead must not keep a group for years.
+    # A group must expire even if a client's clock is years ahead.
     last_ms = np.minimum(arrays.timestamp_ms, arrays.seen_ms)[last]
     for at, timestamp_ms in zip(group[by_ring][last].tolist(), last_ms.tolist(), strict=True):
         groups[at] = groups[at]._replace(last_commit_ms=timestamp_ms)
-    # List all partitions of a topic when a group commits on a partition that its list does not have yet.
+    # When a group commits on a partition that is not in its list, list all partitions of the topic.
     for new_row in range(len(state.partitions.group), len(partitions.group)):
         listed, topic = groups[int(partitions.group[new_row])].listed, str(partitions.topic[new_row])
         if int(partitions.partition[new_row]) >= listed.get(topic, 0):
@@ -107,7 +110,7 @@ def _without_deleted_topics(state: BucketState, log_ends: LogEnds) -> BucketStat
 
 
 def _stored(new: NewRecords, log_ends: LogEnds, asked: EvaluateRules) -> tuple[NewCommits, CommitArrays]:
-    """The commits that Burrow's storage takes, ordered by partition and place, also as arrays with their log ends."""
+    """Return the commits that Burrow's storage keeps, sorted by partition and record offset, and their arrays."""
     commits = new.commits
     source = log_ends.source_of(source_key(commits.topic_key, commits.partition))
     is_counted = (source >= 0) & (commits.order > _places_of(commits.group_key, new.deleted))
@@ -117,7 +120,7 @@ def _stored(new: NewRecords, log_ends: LogEnds, asked: EvaluateRules) -> tuple[N
     commits, source = commits.taken(rows), source[rows]
     is_first = begins(ring_key[rows])
     first_ms = log_ends.ends.observed_ms[np.searchsorted(log_ends.ends.source, source)]
-    # A commit before the first log end is measured with it, as if it came then.
+    # A commit before the first log end gets its lag from this log end.
     arrays = CommitArrays(
         segment=np.arange(len(rows)),
         seen_ms=np.maximum(commits.at_ms, first_ms),
@@ -126,7 +129,7 @@ def _stored(new: NewRecords, log_ends: LogEnds, asked: EvaluateRules) -> tuple[N
         timestamp_ms=commits.timestamp_ms,
         end=np.zeros(len(rows), np.int64),
     )
-    # Each commit is a segment of its own here, so that `stored` says which commits it kept.
+    # Each commit is its own segment, so that `stored` says which commits it kept.
     segments = Segments(source, np.full(len(rows), _NEVER_MS))
     kept = stored(arrays, log_ends.ends, segments, asked.expire_group)
     is_repeated = ~is_first[kept.segment] & ~begins(kept.order)
@@ -135,7 +138,7 @@ def _stored(new: NewRecords, log_ends: LogEnds, asked: EvaluateRules) -> tuple[N
 
 
 def _places_of(group_key: Ints, deleted: Mapping[int, int]) -> Ints:
-    """The place of the tombstone of each of these groups; -1 for a group without one."""
+    """Return the record offset of each group's tombstone; -1 for a group without a tombstone."""
     if not deleted:
         return np.full(len(group_key), -1, np.int64)
     keys = np.array(sorted(deleted), np.int64)

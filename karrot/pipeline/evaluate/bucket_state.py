@@ -1,6 +1,6 @@
-"""Keeps the rings and incidents of the consumer groups of one bucket, and writes them as bytes.
+"""Keeps the rings and incidents of the consumer groups of one bucket, and serializes them.
 
-A bucket has whole groups. So a group's verdict needs no other bucket.
+A bucket has all partitions of its groups. So a group's verdict needs no other bucket.
 """
 
 import json
@@ -20,16 +20,16 @@ from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 
 Texts = npt.NDArray[np.object_]
 Owners = Mapping[tuple[str, int], tuple[str, str]]
-"""By topic and partition: the host and the client id of the member of the group that owns the partition."""
+"""Maps a topic and partition to the host and client id of the member that owns the partition."""
 
 _SLOTS: Final = ("order", "offset", "timestamp_ms", "lag", "seen_ms")
 _VERSION: Final = b"3"
 
 
 class Partitions(NamedTuple):
-    """The partitions on which groups have committed, ordered by ``group``: the row of the group in the bucket.
+    """The partitions on which groups have committed, sorted by ``group``.
 
-    ``topic_key`` is the hash of the topic's name.
+    ``group`` is the row of the group in the bucket. ``topic_key`` is the hash of the topic's name.
     """
 
     group: Ints
@@ -53,14 +53,14 @@ class Partitions(NamedTuple):
 
 
 class GroupMemory(NamedTuple):
-    """What is known of a group.
+    """The state of a group.
 
     - ``key``: the hash of the group's name.
-    - ``last_commit_ms``: the timestamp of the commit that came last, but not after its record; 0 if none came.
-    - ``listed``: by topic, how many partitions a verdict lists. Partitions without a commit are listed too.
+    - ``last_commit_ms``: the timestamp of the last commit, at most that of its record; 0 without a commit.
+    - ``listed``: how many partitions of each topic a verdict lists, with or without a commit.
     - ``notified``: the open incident and the last notification.
     - ``members``: the members as JSON, each ``[host, client id, {topic: [partition, …]}]``.
-    - ``members_ms``: the time of the record of these members.
+    - ``members_ms``: the timestamp of the metadata record with these members.
     """
 
     key: int
@@ -77,7 +77,7 @@ class GroupMemory(NamedTuple):
 
     @property
     def alive_ms(self) -> int:
-        """When the group was last heard of: its last commit, or its members if it has not committed yet."""
+        """The time of the group's last commit or, without a commit, of its last metadata record."""
         return self.last_commit_ms or self.members_ms
 
     def owners(self) -> Owners:
@@ -99,7 +99,10 @@ class BucketState(NamedTuple):
         return cls([], Partitions(nothing, nothing, np.zeros(0, np.object_), nothing, RingArrays.empty(0, intervals)))
 
     def to_bytes(self) -> bytes:
-        """The partitions as a stream of Arrow, after the version of the format. The groups are JSON in its metadata."""
+        """Serialize the state: the version of the format, then the partitions as an Arrow stream.
+
+        The groups are JSON in the stream's metadata.
+        """
         sink, table = pa.BufferOutputStream(), self._partition_table()
         notified = ((each, each.notified) for each in self.groups)
         groups = [[*each[:4], told.incident, told.last_open_ms, *each[5:]] for each, told in notified]
@@ -112,7 +115,7 @@ class BucketState(NamedTuple):
 
     @classmethod
     def from_bytes(cls, content: bytes, intervals: int) -> Self:
-        """Read the state. Raises `ValueError` for another version, or for rings of another number of slots."""
+        """Deserialize the state. Raises `ValueError` for another version or another number of slots in the rings."""
         if content[:1] != _VERSION:
             raise ValueError(f"the state has version {content[:1]!r}, and this Karrot reads {_VERSION!r}")
         table = pa.ipc.open_stream(pa.BufferReader(content[1:])).read_all()
@@ -146,7 +149,7 @@ def _partitions(table: pa.Table, intervals: int) -> Partitions:
         return column
 
     columns = [*(_slots(table.column(name), intervals) for name in _SLOTS), ints("filled")]
-    # Partitions of the same topic share one string. A worker need not have pandas, so this is done without it.
+    # Partitions of a topic share one string. A worker may not have pandas, so this code uses Arrow.
     topic = table.column("topic").combine_chunks().dictionary_encode()
     names = np.array(topic.dictionary.to_pylist(), np.object_)
     topics = names[topic.indices.to_numpy()]
@@ -161,8 +164,8 @@ def _slots(column: pa.ChunkedArray, intervals: int) -> Ints:
 class EvaluateRules(NamedTuple):
     """The settings of the evaluation. ``expire_group`` is in seconds.
 
-    A verdict lists all partitions, or without ``lists_all`` only those that are worse than OK, as Burrow does. The
-    groups that a filter in ``read`` chooses are judged, and the verdicts on those that ``sent`` chooses are sent.
+    With ``lists_all``, a verdict lists all partitions, otherwise only partitions worse than OK, as in Burrow.
+    Groups are judged if any filter in ``read`` matches. Verdicts are sent if ``sent`` matches the group.
     """
 
     rules: RuleSet = RuleSet("burrow")
@@ -177,10 +180,10 @@ _ODD_NUMBER = -7046029254386353131  # mixes two hashes: 2**64 divided by the gol
 
 
 class LogEnds(NamedTuple):
-    """The recent log ends of all partitions. A deleted topic has none.
+    """The recent log ends of all partitions, without those of deleted topics.
 
-    ``keys`` has the `source_key` of each partition, ascending. The source of a log end in ``ends`` is the index of its
-    partition's key. ``topics`` has the number of partitions of each topic.
+    ``keys`` has the `source_key` of each partition, ascending. In ``ends``, ``source`` is an index of ``keys``.
+    ``topics`` has the number of partitions of each topic.
     """
 
     keys: Ints
@@ -188,14 +191,14 @@ class LogEnds(NamedTuple):
     topics: Mapping[str, int]
 
     def source_of(self, keys: Ints) -> Ints:
-        """The source of each of these keys; -1 for an unknown partition."""
+        """Return the index in ``keys`` of each given key; -1 for an unknown partition."""
         if not len(self.keys):
             return np.full(len(keys), -1, np.int64)
         found = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where(self.keys[found] == keys, found, -1)
 
     def only(self, keys: Ints) -> "LogEnds":
-        """The log ends of the partitions with these keys. The topics stay."""
+        """Return the log ends of the partitions with the given keys, and all ``topics``."""
         source = np.unique(self.source_of(keys))
         source = source[source >= 0]
         first, stop = (np.searchsorted(self.ends.source, source, side) for side in ("left", "right"))
@@ -208,5 +211,5 @@ class LogEnds(NamedTuple):
 
 
 def source_key(topic_key: Ints, partition: Ints) -> Ints:
-    """The hash of a partition, of 64 bits. Two of a million partitions are equal once in forty million cases."""
+    """Return the 64-bit hash of a partition. The chance of a collision in a million partitions is 1 in 40 million."""
     return topic_key * _ODD_NUMBER + partition

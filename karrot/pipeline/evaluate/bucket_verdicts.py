@@ -1,7 +1,7 @@
 """Makes Burrow's verdict on each consumer group of a bucket.
 
-The rules are those of Burrow's storage, `karrot.burrow.rules` and `karrot.burrow.notifier`. The work for each
-partition is in arrays. Python looks at a group once for each verdict.
+The rules are those of Burrow's storage, `karrot.burrow.rules` and `karrot.burrow.notifier`. Partitions are judged as
+arrays, and groups one by one.
 """
 
 import json
@@ -69,7 +69,7 @@ class _Judged(NamedTuple):
 
 
 def _without_commits(group: GroupMemory, partitions: Partitions, owners: Owners, rows: Ints) -> Iterator[PartitionLag]:
-    """The partitions of the group's topics on which it has not committed."""
+    """Yield the partitions of the group's topics on which the group has not committed."""
     committed = set(zip(partitions.topic[rows].tolist(), partitions.partition[rows].tolist(), strict=True))
     for topic, count in group.listed.items():
         for number in range(count):
@@ -105,7 +105,7 @@ def _partition(partitions: Partitions, found: _Judged, owners: Owners, row: int)
 COMMIT: Final = "commit"
 MEMBER: Final = "member"
 DELETION: Final = "deletion"
-"""The kinds of the rows of new records. A group with new members has a row for each member and partition."""
+"""The kinds of rows of new records. A group with new members has a row for each member and partition."""
 
 OUT: Final = (
     "bucket int, state binary, groups bigint, partitions bigint, notifications bigint, consumer string, event string"
@@ -125,9 +125,9 @@ class StateSize(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BucketTask:
-    """Judges a bucket after the records of a batch. ``batch`` is a text that no other batch has.
+    """Adds the records of a batch to a bucket and, if ``judges`` is true, judges the groups of the bucket.
 
-    Without ``judges``, the bucket only takes the records.
+    ``batch`` is a string that is unique to the batch.
     """
 
     asked: EvaluateRules
@@ -137,7 +137,7 @@ class BucketTask:
     judges: bool = True
 
     def of(self, shared: Any) -> Callable[[pa.Table, pa.Table], pa.Table]:
-        """The function for Spark's ``applyInArrow``: from the old state and the new records to the rows of `OUT`.
+        """Return a function for Spark's ``applyInArrow`` that maps the old state and the new records to rows of `OUT`.
 
         ``shared`` is a broadcast variable with the `LogEnds`.
         """
@@ -166,8 +166,7 @@ class BucketTask:
     def judge(self, state: BucketState, log_ends: LogEnds) -> tuple[BucketState, list[LagEvent]]:
         """Judge every group of the bucket, and return the notifications that Burrow would send.
 
-        Groups without a commit for too long are forgotten, and those that an earlier command read and this one does
-        not.
+        The new state lacks expired groups, and groups that the filters in ``read`` no longer match.
         """
         asked, now = self.asked, self.now_ms // 1000
         expiry_ms = (now - asked.expire_group) * 1000
@@ -181,7 +180,7 @@ class BucketTask:
         sent: list[LagEvent] = []
         for number, group in enumerate(state.groups):
             if not group.last_commit_ms or not asked.sent.has(group.name):
-                continue  # without a commit, only the group's members are known
+                continue  # a group without a commit gets no verdict
             status = group_status([Status(int(found.worst[number]))])
             told = notify(group.notified, status, self.now_ms, asked.notifier, partial(self._new_id, group.name))
             if told is None:
@@ -252,7 +251,7 @@ def _new_members(table: pa.Table) -> dict[int, NewMembers]:
 
 
 def _members_text(rows: list[dict[str, Any]]) -> str:
-    """The members of one record, in the form of `karrot.pipeline.evaluate.bucket_state.GroupMemory`."""
+    """Return the members of one record as JSON for `karrot.pipeline.evaluate.bucket_state.GroupMemory`."""
     members: dict[tuple[str, str], dict[str, list[int]]] = {}
     for row in rows:
         if row["topic"] is not None:

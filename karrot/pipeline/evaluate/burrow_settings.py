@@ -1,4 +1,4 @@
-"""Reads from Burrow's settings file what ``karrot pipeline evaluate`` has too, and names the settings it leaves out.
+"""Reads the settings of burrow.toml that ``karrot pipeline evaluate`` supports, and names the other settings.
 
 The names and defaults of the settings are those of Burrow v1.9.5 (``core/internal/storage/inmemory.go``,
 ``core/internal/evaluator/caching.go``, ``core/internal/consumer/kafka_client.go``, ``core/internal/notifier/``).
@@ -41,7 +41,7 @@ TAKEN: Final[Mapping[str, Mapping[str, ValueKind[Any]]]] = {
         **_NAMES,
     },
 }
-"""The settings that are taken, by the type of the section."""
+"""The supported settings, by the type of their section."""
 
 _OLD_NAMES: Final = {"group-whitelist": "group-allowlist", "group-blacklist": "group-denylist"}
 _RULES: Final = ("intervals", "min-distance", "allowed-lag", "minimum-complete")
@@ -51,26 +51,26 @@ _OPTIONS: Final = {
     **dict.fromkeys(_RULES, "rules"),
     **dict.fromkeys(_NAMES, "read"),
 }
-"""The options of the command that have other names than the settings."""
+"""Maps a setting to the option of the command, if their names differ."""
 
 _SPANS: Final = ("every", "ends_every", "send_interval", "expire_group")
 _CLOSE: Final = 0.85
-"""How similar two names are if one of them is probably a typing error, from 0 to 1."""
+"""The similarity (0 to 1) from which an unknown name counts as a typing error of a known name."""
 
 _BURROWS_DEFAULTS: Final = {"notifier": {"threshold": 2, "send-close": False}}
-"""Burrow's defaults for a section of the file, where the command's own are others."""
+"""Burrow's defaults that differ from the command's defaults, by section."""
 
 _CHOOSING: Final = frozenset({"class-name", "cluster"})
-"""Settings that are neither taken nor left out: they say which section counts."""
+"""Settings that only choose the section, and so are not listed as left out."""
 
 _CHANGING: Final = frozenset(
     {"groups-reaper-refresh", "offsets-topic", "start-latest", "backfill-earliest", "lagcheck"}
 )
-"""What the command lacks, although verdicts depend on it. ``[lagcheck]`` is a section of Burrow 0.x."""
+"""Unsupported settings that change verdicts. ``[lagcheck]`` is a section of Burrow 0.x."""
 
 
 class Setting(NamedTuple):
-    """A setting that is taken: its name and value as in the file, the option of the command, and the option's value."""
+    """A supported setting: its name and value as in the file, the option of the command, and the option's value."""
 
     shown: str
     option: str
@@ -78,10 +78,10 @@ class Setting(NamedTuple):
 
 
 class TakenSettings(NamedTuple):
-    """The values of the command's options for the sections that the file has, and what was taken and left out.
+    """The values that a settings file gives to the command's options, and the names of its settings.
 
-    ``options`` also has ``read`` and ``sent``, as in `EvaluateRules`. ``changing`` and ``left_out`` name settings as
-    ``consumer.local.servers``, and sections without a taken setting as ``zookeeper``. Verdicts depend on ``changing``.
+    ``options`` also has ``read`` and ``sent``, as in `EvaluateRules`. ``changing`` and ``left_out`` name unsupported
+    settings (``consumer.local.servers``) and sections (``zookeeper``). Only ``changing`` changes verdicts.
     """
 
     options: Mapping[str, Any]
@@ -91,10 +91,9 @@ class TakenSettings(NamedTuple):
 
 
 def read_burrow_settings(text: str, cluster: str, notifier: str | None = None) -> TakenSettings:
-    """Read the settings for a cluster. ``notifier`` names a section ``[notifier.NAME]``, if there are several.
+    """Read the settings for a cluster. ``notifier`` chooses among several sections ``[notifier.NAME]``.
 
-    Raises `ValueError` with a sentence if the text is not TOML, if a value is wrong, or if the sections do not say
-    which settings count.
+    Raises `ValueError` if ``text`` is not TOML, if a value is wrong, or if the choice of a section is not clear.
     """
     file, cluster = _parsed(text), cluster.lower()  # Burrow makes names of clusters lower-case
     chosen = {
@@ -168,7 +167,7 @@ def _one(file: Mapping[str, Any], kind: str, name: str | None) -> _Sections:
 
 
 def _taken(kind: str, section: str, settings: Mapping[str, Any]) -> dict[str, Setting]:
-    """The settings that are taken, by their present names. For Burrow, an empty text is no value, nor is a list."""
+    """Return the supported settings by their current names. Like Burrow, ignore an empty string and a list."""
     found = {}
     for name, given in {**_BURROWS_DEFAULTS.get(kind, {}), **settings}.items():
         if (known := _present(name, settings)) in TAKEN[kind] and (text := str(given)):
@@ -184,7 +183,7 @@ def _taken(kind: str, section: str, settings: Mapping[str, Any]) -> dict[str, Se
 
 
 def _present(name: str, settings: Mapping[str, Any]) -> str:
-    """The present name of a setting. If the section has the present name too, an old one counts for nothing."""
+    """Return the current name of a setting. If the section has both names, return the old name, which is ignored."""
     new = _OLD_NAMES.get(name, name)
     return name if new in settings else new
 
@@ -200,7 +199,7 @@ def _left_out(file: Mapping[str, Any], chosen: Mapping[str, _Sections], cluster:
             continue
         for section, settings in content.items():
             if section not in chosen[kind]:
-                # A consumer of another class brings other groups.
+                # Burrow judges the groups of other consumer classes too, so their sections change verdicts.
                 yield f"{kind}.{section}", kind == "consumer" and str(settings.get("cluster", "")).lower() == cluster
                 continue
             for name in settings.keys() - _CHOOSING:

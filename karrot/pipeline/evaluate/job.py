@@ -1,9 +1,9 @@
 """Runs ``karrot pipeline evaluate``: judges every consumer group from the stream of ``__consumer_offsets``.
 
-A batch has the new records. Spark sends the commits of a group to the bucket of the group, where the rings and the
-incidents of the bucket's groups are. The new state and the notifications of a batch are written into the `StateFolder`.
-Then the driver delivers the notifications. If the driver dies before it has written the note, the batch is repeated,
-with the same ids of incidents. If it dies later, the notifications are delivered again.
+A batch has the new records. Spark sends the commits of a group to the bucket of the group, which has the rings and the
+incidents of its groups. A batch writes the new state and the notifications into the `StateFolder`, then ``state.json``.
+After that, the driver delivers the notifications. If the driver dies before it has written ``state.json``, Spark
+repeats the batch with the same incident ids. If the driver dies later, it delivers the notifications again.
 """
 
 import json
@@ -56,14 +56,14 @@ _PART_BYTES: Final = 64 * 1024 * 1024
 _LINE: Final = pa.schema(
     {"value": pa.string(), "path": pa.string(), "offset": pa.int64(), "written_at": pa.timestamp("us", "UTC")}
 )
-"""The columns of the lines of an `karrot.pipeline.ingest.event_sources.EventSource`."""
+"""The columns of the lines that a `karrot.pipeline.ingest.event_sources.EventSource` returns."""
 
 
 def to_tables(spark: SparkSession, tables: Tables, clock: Clock) -> Deliver:
     """Return a function that appends each verdict to the tables ``events`` and ``partitions``, as ingest does.
 
-    The caller must hold the lease of these tables. Rows of a batch that is sent again are written once. The function
-    writes in parts that fit into memory, and raises `UnevenError`.
+    The caller must hold the lease of these tables. If a batch is sent again, its rows are not written twice. The
+    function writes chunks that fit into memory, and raises `UnevenError`.
     """
 
     def write(part: Sequence[tuple[StoredEvent, str]]) -> int:
@@ -82,7 +82,7 @@ def to_tables(spark: SparkSession, tables: Tables, clock: Clock) -> Deliver:
 
 
 def _parts(several: Iterable[StoredEvent]) -> Iterator[list[tuple[StoredEvent, str]]]:
-    """Encode the verdicts as lines, and yield parts of at most `_PART_BYTES`, or of one larger line."""
+    """Encode verdicts as lines. Yield chunks of at most `_PART_BYTES`, or of one larger line."""
     part, size = list[tuple[StoredEvent, str]](), 0
     for each in several:
         line = encode(each).decode().removesuffix("\n")
@@ -100,19 +100,19 @@ _VERSION: Final = 2
 _GROUP_METADATA: Final = 2
 _CONSUMER: Final = "consumer"
 MOST_RECORDS: Final = 10_000_000
-"""The most records in a batch from Kafka: a minute of 160,000 commits a second."""
+"""The maximum number of records in a batch from Kafka: 160,000 commits per second for a minute."""
 
 _KEPT_BATCHES: Final = 100
 _NEEDED: Final = (*PARTITION, "offset", "commit_ts_ms", *RECORD_COLUMNS, "key_type", "readable", "reason")
-"""The columns of decoded records that are kept during a batch, besides the bytes of some."""
+"""The columns of decoded records that a batch keeps, besides the raw key and value of some records."""
 
 
 class EvaluateNote(StateNote):
-    """The content of ``state.json``: also the time of the batch, and whether its notifications are delivered.
+    """The content of ``state.json``.
 
-    The ``id`` of the checkpoint makes the ids of incidents and events unique. ``next_seq`` is the sequence number of
-    the first notification that is not delivered. A ring has ``intervals`` slots. ``topics`` are the topics on which
-    groups commit, with the hashes of their names. ``size`` is that of the state.
+    The ``id`` of the checkpoint makes the ids of incidents and events unique. ``now_ms`` is the time of the batch.
+    ``next_seq`` is the sequence number of the first notification that is not delivered. A ring has ``intervals`` slots.
+    ``topics`` maps the names of topics with commits to the names' hashes. ``size`` is the size of the state.
     """
 
     id: str = ""
@@ -125,10 +125,10 @@ class EvaluateNote(StateNote):
 
 
 class EvaluatedBatch(NamedTuple):
-    """A batch whose verdicts were delivered: its time, and the seconds that it took.
+    """The summary of a batch whose verdicts were delivered. ``seconds`` is the duration of the batch.
 
-    ``groups`` counts those with a commit, and ``partitions`` those on which they committed. ``unreadable`` counts
-    records. Nothing is judged while more records wait.
+    ``groups`` and ``partitions`` are the numbers of groups and partitions with a commit. ``unreadable`` counts records.
+    A batch judges no group if more records wait.
     """
 
     now_ms: int
@@ -142,10 +142,10 @@ class EvaluatedBatch(NamedTuple):
 
 @dataclass(slots=True)
 class Evaluate:
-    """The job. ``deliver`` sends the notifications of a batch. Records that cannot be read go to ``quarantine``.
+    """The job. ``deliver`` sends the notifications of a batch. Unreadable records go to the table ``quarantine``.
 
-    The refused verdicts of the newest batches are kept in ``<checkpoint>/refused``. ``seen`` gets each batch.
-    ``now_ms`` gives the time of a batch from its rows and its number. Two jobs must not share a checkpoint.
+    ``<checkpoint>/refused`` keeps the refused verdicts of the newest batches. The job calls ``seen`` with each batch.
+    ``now_ms`` returns the time of a batch from its rows and its number. Two jobs must not share a checkpoint.
     """
 
     spark: SparkSession
@@ -164,13 +164,13 @@ class Evaluate:
     _history: RecentLogEnds | None = field(default=None, init=False)
 
     def start(self, every: timedelta | None = None) -> StreamingQuery:
-        """Start the query and return. It judges all groups, also without new records: with ``every``, that often.
+        """Start the query and return. The query judges all groups at the interval ``every``, with or without records.
 
-        Without ``every``, it ends when it has read the records that exist. Raises `UnusableState` and `NoRecords`.
+        Without ``every``, the query ends after the existing records. Raises `UnusableState` and `NoRecords`.
         """
         self.note()
         records = self.source.records(self.spark)
-        # Spark continues a checkpoint only with the same number of sources, so this one is there in any case.
+        # Spark continues a checkpoint only with the same number of sources, so ``tick`` is always added.
         tick = self.spark.readStream.format("rate").option("rowsPerSecond", 1).load()
         nothing = (F.lit(None).cast(each.dataType).alias(each.name) for each in records.schema)
         records = records.unionByName(tick.select(*nothing))
@@ -181,14 +181,14 @@ class Evaluate:
         note, began_ms, unreadable = self.note(), self.clock.boot_ms(), 0
         is_judged = not self.source.is_full(checkpoint_reader(self.spark, self.checkpoint), batch)
         if batch > note.batch:
-            # All columns of the rows that only set the pace are NULL.
+            # In the rows of the source ``tick``, all columns are NULL.
             is_record = F.greatest(*(F.col(name).isNotNull() for name in ("key", "value", "offset")))
             with persisted(_needed(decode_offsets(records.where(is_record), self.cluster))) as read:
                 members = members_of(read, self.cluster)
                 rows = _rows(read, members, self.buckets).where(_is_chosen(self.asked.read))
-                # Time does not go back, unless the clock of an earlier batch was ahead of the clock now.
+                # The time never decreases from batch to batch, unless the clock was ahead in an earlier batch.
                 now_ms = max(self.now_ms(rows, batch), min(note.now_ms, self.clock.wall_ms()))
-                # Ask before the records are read, so that the log ends are as old as the newest commit.
+                # Poll the log ends before the records are read, so that they are as old as the newest commit.
                 self._look(note.topics, note, now_ms)
                 found = _Found.of(read, self.asked.read)
                 unreadable = self._keep_unreadable(read, members, found, batch_name(note.id, batch))
@@ -207,7 +207,7 @@ class Evaluate:
             )
 
     def note(self) -> EvaluateNote:
-        """Return the note. The first call reads it. Raises `UnusableState`."""
+        """Return the content of ``state.json``, which the first call reads. Raises `UnusableState`."""
         if self._note is None:
             note = self._folder.note(EvaluateNote, _VERSION)
             if note is None:
@@ -265,7 +265,7 @@ class Evaluate:
         return note
 
     def _keep_unreadable(self, read: DataFrame, members: DataFrame, found: "_Found", batch_id: str) -> int:
-        """Write the records that cannot be read into ``quarantine``, and return how many they are."""
+        """Write the unreadable records to the table ``quarantine``, and return their number."""
         bad = [bad_records(read)] if found.has_unreadable else []
         if found.has_metadata:
             bad.append(bad_records(members))
@@ -296,7 +296,7 @@ class Evaluate:
         return StateSize(*(count or 0 for count in row or ()))
 
     def _read(self, batch: int) -> DataFrame:
-        """The rows of the state after a batch. There are none before the first group."""
+        """Read the state after a batch. The result has no rows before the first group."""
         path = self._folder.of_batch(batch, "kind=state")
         if not listing(self.spark, path):
             return self.spark.createDataFrame([], OUT)
@@ -315,7 +315,10 @@ class Evaluate:
 
 
 class _Found(NamedTuple):
-    """What a batch has: the topics on which groups commit, with the hashes of their names, and two kinds of records."""
+    """The topics of a batch's commits, and whether the batch has unreadable records and group metadata.
+
+    ``topics`` maps the name of a topic to the hash of the name.
+    """
 
     topics: dict[str, int]
     has_unreadable: bool
@@ -324,7 +327,7 @@ class _Found(NamedTuple):
     @classmethod
     def of(cls, read: DataFrame, groups: Sequence[NameFilter]) -> "_Found":
         is_metadata = F.coalesce(F.col("key_type") == _GROUP_METADATA, F.lit(False))
-        # The filter has the name of a group in the column ``group``.
+        # `_is_chosen` reads the name of a group from the column ``group``.
         chosen = read.withColumn("group", F.col("consumer"))
         topic = F.when(F.col("readable") & ~is_metadata & _is_chosen(groups), F.col("topic"))
         kinds = chosen.select("readable", is_metadata.alias("is_metadata"), topic.alias("topic")).distinct()
@@ -338,7 +341,7 @@ class _Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _StoredNotifications:
-    """The notifications in the ``folder`` of a batch, by consumer group. Each iteration gives the same."""
+    """Iterates over the notifications in the ``folder`` of a batch, sorted by group, any number of times."""
 
     spark: SparkSession
     folder: str
@@ -356,7 +359,7 @@ class _StoredNotifications:
 
 
 def _needed(decoded: DataFrame) -> DataFrame:
-    """The commits without tombstones, the metadata of groups, and the records that cannot be read."""
+    """Select commits except tombstones, group metadata, and unreadable records."""
     is_commit = F.col("key_type").isin(0, 1) & ~F.col("tombstone") & F.col("offset").isNotNull()
     is_metadata = F.col("key_type") == _GROUP_METADATA
     read = decoded.where(~F.col("readable") | is_commit | is_metadata)
@@ -365,7 +368,7 @@ def _needed(decoded: DataFrame) -> DataFrame:
 
 
 def _rows(read: DataFrame, members: DataFrame, buckets: int) -> DataFrame:
-    """The rows of new records and of the decoded ``members``, as `new_records` takes them."""
+    """Make rows for `new_records` from the commits in ``read`` and the decoded ``members``."""
     commits = read.where(F.col("readable") & (F.col("key_type") != _GROUP_METADATA)).select(
         F.lit(COMMIT).alias("kind"),
         F.xxhash64("consumer").alias("group_key"),
@@ -378,7 +381,7 @@ def _rows(read: DataFrame, members: DataFrame, buckets: int) -> DataFrame:
         F.col("consumer").alias("group"),
         "topic",
     )
-    # Like Burrow, leave out the groups of other programs, such as the workers of Kafka Connect.
+    # Like Burrow, leave out groups that are not consumer groups, such as the workers of Kafka Connect.
     is_of_consumers = F.col("version").isNull() | (F.col("protocol_type") == _CONSUMER)
     assigned = members.where(F.col("readable") & is_of_consumers).select(
         F.when(F.col("version").isNull(), DELETION).otherwise(MEMBER).alias("kind"),
@@ -396,14 +399,14 @@ def _rows(read: DataFrame, members: DataFrame, buckets: int) -> DataFrame:
 
 
 def _is_chosen(groups: Sequence[NameFilter]) -> Column:
-    """Whether a row is of a chosen group. Java's regular expressions are Burrow's and Python's in all common cases."""
+    """Whether a filter matches a row's group. Common patterns mean the same in Java, Burrow and Python."""
     name = F.col("group")
     each_of = ([*map(name.rlike, allow), *(~name.rlike(each) for each in deny)] for allow, deny in groups)
     return reduce(or_, (reduce(and_, conditions, F.lit(True)) for conditions in each_of))
 
 
 def batch_time_ms(read: CheckpointReader, _rows: DataFrame, batch: int) -> int:
-    """The time at which Spark decided how far the batch reads. It stays the same if the batch is repeated."""
+    """Return the time at which Spark chose the batch's last offset. A repeated batch has the same time."""
     text = read(f"offsets/{batch}")
     if text is None:
         raise FileNotFoundError(f"the checkpoint has no offsets/{batch}")
@@ -411,6 +414,6 @@ def batch_time_ms(read: CheckpointReader, _rows: DataFrame, batch: int) -> int:
 
 
 def newest_record_ms(rows: DataFrame, _batch: int = 0) -> int:
-    """The time of the newest record of a batch, without those from a clock that is ahead; 0 without records."""
+    """Return the newest record timestamp of a batch, ignoring timestamps in the future; 0 without records."""
     row = rows.where(F.col("at_ms") <= F.unix_millis(F.current_timestamp())).agg(F.max("at_ms").alias("at_ms")).first()
     return int(row.at_ms or 0) if row else 0

@@ -73,7 +73,7 @@ EVALUATE_METRICS: Final = (
     UNREADABLE,
     LOG_END_FAILURES,
 )
-"""Every metric of ``karrot pipeline evaluate``. The service does not export them."""
+"""Every metric of ``karrot pipeline evaluate``. The service does not export these metrics."""
 
 
 class EvaluateMetrics(MetricValues):
@@ -105,9 +105,9 @@ class EvaluateMetrics(MetricValues):
         self.add(LOG_END_FAILURES, 1, self._cluster)
 
     def trouble(self) -> str | None:
-        """Say that no batch has ended for ten intervals or, if that is longer, for 30 minutes: then something hangs.
+        """Return a message if no batch has ended for ten intervals and for 30 minutes, because the job then hangs.
 
-        The first batches of a large topic take minutes.
+        The limit is 30 minutes because the first batches of a large topic take minutes.
         """
         if self._clock.boot_ms() - self._ended_ms <= self._limit_s * 1000:
             return None

@@ -1,4 +1,4 @@
-"""Keeps the recent log ends of each partition on the driver, for the verdicts of all buckets."""
+"""Keeps each partition's recent log ends in the driver, for the verdicts of all buckets."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -26,11 +26,11 @@ from karrot.watch.cluster_interface import ClusterError
 _SAMPLE: Final = pa.schema({"topic": pa.string(), "partition": pa.int32(), "at_ms": pa.int64(), "offset": pa.int64()})
 
 _MOST_POLLS: Final = 128
-"""The most polls that wait for a batch. If there are more, every second one is forgotten."""
+"""The maximum number of polls that wait for a batch. If more polls wait, every second poll is dropped."""
 
 
 class LogEndLook(NamedTuple):
-    """New log ends: their partitions, times and offsets, in order of time. ``topics`` are the topics that exist."""
+    """New log ends, sorted by time: their partitions, times and offsets. ``topics`` are the existing topics."""
 
     places: Sequence[TopicPartition]
     at_ms: Ints
@@ -40,9 +40,9 @@ class LogEndLook(NamedTuple):
 
 class LogEndSource(Protocol):
     def look(self, topics: Collection[str], between_ms: tuple[int, int]) -> LogEndLook | None:
-        """The log ends of these topics after the first of two times and up to the second.
+        """Return the log ends of these topics after the first time of ``between_ms`` and up to the second.
 
-        ``None`` if there is no news, or no answer. The last log ends then stay.
+        Returns ``None`` without new log ends or without an answer. The caller then keeps its log ends.
         """
 
 
@@ -50,7 +50,7 @@ class LogEndSource(Protocol):
 class RecentLogEnds:
     """The recent log ends of the partitions of the topics on which groups commit.
 
-    A log end is a row of ``_ends``, whose source is the index of its partition in ``_places``.
+    In ``_ends``, ``source`` is the index of a log end's partition in ``_places``.
     """
 
     intervals: int
@@ -59,10 +59,10 @@ class RecentLogEnds:
     _ends: LogEndArrays = field(default_factory=lambda: LogEndArrays(*np.zeros((3, 0), np.int64)))
 
     def add(self, look: LogEndLook) -> None:
-        """Add new log ends, and forget those of topics that were deleted."""
+        """Add new log ends, and drop the log ends of deleted topics."""
         numbers = (self._places.setdefault(place, len(self._places)) for place in look.places)
         new = np.fromiter(numbers, np.int64, len(look.places)), look.at_ms, look.offset
-        if len(look.at_ms):  # a log end that is later than all new ones is from a clock that was ahead
+        if len(look.at_ms):  # a stored log end later than all new log ends has a time in the future
             is_ahead = self._ends.observed_ms > look.at_ms.max()
             self._ends.observed_ms[is_ahead] = look.at_ms.min() - 1
         source, at_ms, offset = (np.append(*each) for each in zip(self._ends, new, strict=True))
@@ -70,7 +70,7 @@ class RecentLogEnds:
         source, at_ms, offset = source[by_time], at_ms[by_time], offset[by_time]
         is_last = np.ones(len(source), np.bool_)
         is_last[:-1] = (source[1:] != source[:-1]) | (at_ms[1:] != at_ms[:-1])
-        # Both looks of a batch can give the same log end.
+        # If a batch calls `look` twice, both calls can return the same log end.
         exists = np.array([place.topic in look.topics for place in self._places], np.bool_)
         is_kept = is_last & exists[source]
         number = np.cumsum(exists) - 1
@@ -79,7 +79,7 @@ class RecentLogEnds:
         self.topic_keys = {topic: key for topic, key in self.topic_keys.items() if topic in look.topics}
 
     def forget_old(self) -> None:
-        """Keep what the next batch needs: one log end for the lag of its first commit, and those for Burrow's rules."""
+        """Keep only the log ends that the next batch needs for Burrow's rules and for its first commit's lag."""
         kept, source = self.intervals + 1, self._ends.source
         is_kept = np.ones(len(source), np.bool_)
         is_kept[:-kept] = source[kept:] != source[:-kept]
@@ -112,10 +112,10 @@ class RecentLogEnds:
 
 @dataclass(slots=True)
 class LogEndsFromKafka:
-    """Asks Kafka for log ends once in ``every``, also between batches.
+    """Polls Kafka for log ends at the interval ``every``, even between batches.
 
-    As in Burrow, a commit is then measured with a log end that is at most ``every`` older. ``tell`` gets a summary if
-    Kafka does not answer: without a log end, commits on a new partition are dropped.
+    As in Burrow, the log end for a commit's lag is at most ``every`` older than the commit. If Kafka does not answer,
+    ``tell`` gets a summary, because commits on a partition without a log end are dropped.
     """
 
     kafka: LogEndReader
@@ -133,9 +133,9 @@ class LogEndsFromKafka:
 
     @contextmanager
     def polling(self) -> Iterator[None]:
-        """Ask Kafka in a thread, for the topics of the last look, until the block ends.
+        """Poll Kafka in a thread, for the topics of the last call of `look`, until the ``with`` block ends.
 
-        An error that is not Kafka's ends the thread, and the next look raises it.
+        An error other than `ClusterError` ends the thread, and the next call of `look` raises it.
         """
         stop = Event()
 
@@ -145,7 +145,7 @@ class LogEndsFromKafka:
                     max(self.every.total_seconds() / 10, (self._next_ms - self.clock.boot_ms()) / 1000)
                 ):
                     self.ask_if_due()
-            except BaseException as error:  # noqa: BLE001 - nobody else would hear of it
+            except BaseException as error:  # noqa: BLE001 - otherwise the error would be lost
                 self._fault = error
 
         thread = Thread(target=go, name="log ends", daemon=True)
@@ -156,7 +156,7 @@ class LogEndsFromKafka:
             stop.set()
 
     def look(self, topics: Collection[str], between_ms: tuple[int, int]) -> LogEndLook | None:
-        """The log ends of the polls since the last look. Asks Kafka now if a topic is new, or if it is time."""
+        """Return the log ends polled since the last call. Polls Kafka first if a topic is new or a poll is due."""
         with self._lock:
             if self._fault is not None:
                 raise self._fault
@@ -170,7 +170,7 @@ class LogEndsFromKafka:
         return LogEndLook(places, at_ms, offset, polls[-1].topics)
 
     def ask_if_due(self) -> None:
-        """Ask Kafka for the topics of the last look, if it is time. The next look has the answer."""
+        """Poll Kafka, if due, for the topics of the last call of `look`. The next call of `look` returns the result."""
         with self._lock:
             if self._topics and self._is_due():
                 self._poll(self._topics, self.clock.wall_ms())
@@ -196,7 +196,7 @@ class LogEndsFromKafka:
         known = {place: end for place, end in ends if isinstance(end, int)}
         offset = np.fromiter(known.values(), np.int64, len(known))
         self._polls.append(LogEndLook([*known], np.full(len(known), at_ms), offset, counts))
-        if len(self._polls) > _MOST_POLLS:  # a receiver is away, and no batch takes them
+        if len(self._polls) > _MOST_POLLS:  # a receiver is unreachable, so no batch uses the polls
             del self._polls[::2]
 
 
@@ -213,13 +213,13 @@ class LogEndsFromParquet:
         rows = self.spark.read.option("recursiveFileLookup", "true").parquet(literal(self.directory))
         end_offset = F.col("end_offset").alias("offset")
         new = rows.select("topic", "partition", at_ms, end_offset).where(F.col("at_ms").between(after_ms + 1, now_ms))
-        # A filter with the names of all topics would cost Spark more than to read the others.
+        # A filter on the names of all topics is slower in Spark than reading the other topics.
         found = new.toArrow().filter(pc.field("topic").isin(pa.array([*topics], pa.string()))).sort_by("at_ms")
         return _look_of(found, topics)
 
 
 def _look_of(table: pa.Table, topics: Collection[str]) -> LogEndLook:
-    """The rows of a table with the columns of `_SAMPLE`."""
+    """Convert a table with the columns of `_SAMPLE`."""
     topic, partition = (table.column(name).to_pylist() for name in _SAMPLE.names[:2])
     at_ms, offset = (table.column(name).to_numpy().astype(np.int64) for name in _SAMPLE.names[2:])
     return LogEndLook([*map(TopicPartition, topic, partition)], at_ms, offset, topics)

@@ -1,8 +1,8 @@
-"""Holds Burrow's rings of commits of many partitions in arrays, and appends commits to all of them at once.
+"""Holds Burrow's rings of commits of many partitions in arrays, and appends commits to all rings at once.
 
-A ring is a row. Its slots are columns, oldest first, and empty slots come first, as in `karrot.burrow.rules.Window`.
-Commits from one log arrive in the order of their place in the log, so Burrow only appends them. Then the new ring is a
-range of slots of the old slots and the new commits. A ring with other commits is made by the reference model.
+A ring is a row. Its slots are columns, oldest first, after the empty slots, as in `karrot.burrow.rules.Window`.
+Commits from one log arrive in log order, so Burrow only appends commits. The new ring is then the last slots of the
+old slots and the new commits. The reference model computes the rings whose commits are out of order.
 """
 
 from typing import NamedTuple, Self
@@ -28,10 +28,10 @@ UNKNOWN = -1
 
 
 class RingArrays(NamedTuple):
-    """RingArrays of the same number of slots. ``filled`` has the number of commits of each ring.
+    """Rings with the same number of slots. ``filled`` has the number of commits in each ring.
 
-    The other fields have a row per ring and a column per slot. ``order`` is the place of a commit in
-    ``__consumer_offsets``, and ``seen_ms`` the time at which it was seen.
+    The other fields have a row per ring and a column per slot. ``order`` is the record offset of a commit in
+    ``__consumer_offsets``, and ``seen_ms`` the time at which the commit was seen.
     """
 
     order: Ints
@@ -69,9 +69,9 @@ class RingArrays(NamedTuple):
 
 
 def appended(rings: RingArrays, commits: CommitArrays, min_distance: int) -> tuple[RingArrays, Bools]:
-    """Give commits to rings. Return the rings, and whether each commit was the newest of its ring when it came.
+    """Append commits to rings. Return the new rings, and whether each commit was its ring's newest on arrival.
 
-    The segment of a commit is the row of its ring. Commits are ordered by segment and then by arrival.
+    The segment of a commit is the row of its ring. Commits are sorted by segment and then by arrival.
     ``min_distance`` is in seconds.
     """
     rows = commits.segment[begins(commits.segment)]
@@ -80,7 +80,7 @@ def appended(rings: RingArrays, commits: CommitArrays, min_distance: int) -> tup
     slots = slots_of(joined, min_distance * 1000)
     after = _newest_slots(joined, lag, slots, rings.intervals)
     odd = odd_segments(joined) if len(rows) else np.zeros(0, np.bool_)
-    # A commit that came out of order can be near to the next one. Such slots must not be merged now.
+    # An old commit that came out of order can be close to the next commit. Their two slots must not be merged now.
     merged = np.flatnonzero((slots.of[1:] == slots.of[:-1]) & ~is_new[1:]) + 1
     odd[joined.segment[merged]] = True
     is_newest = np.ones(len(commits.segment), np.bool_)
@@ -96,7 +96,7 @@ def appended(rings: RingArrays, commits: CommitArrays, min_distance: int) -> tup
 
 
 def windows_of(rings: RingArrays) -> Windows:
-    """The facts that Burrow's rules need. Those of an empty ring have no meaning."""
+    """Return the facts that Burrow's rules need. The facts of an empty ring have no meaning."""
     oldest = np.minimum(rings.intervals - rings.filled, rings.intervals - 1)
     slot = np.maximum(np.arange(rings.intervals), oldest[:, None])
     offset, lag, timestamp_ms = (
@@ -110,7 +110,7 @@ def windows_of(rings: RingArrays) -> Windows:
 
 
 def _joined(rings: RingArrays, commits: CommitArrays) -> tuple[CommitArrays, Ints, Bools]:
-    """The commits of the rings and after them the new ones, ring by ring; their lags, and which of them are new."""
+    """Join the old and new commits of each ring. Return all commits, their lags, and which commits are new."""
     row, slot = np.nonzero(np.arange(rings.intervals) >= rings.intervals - rings.filled[:, None])
     old = [column[row, slot] for column in rings[:5]]
     order, offset, timestamp_ms, old_lag, seen_ms = old

@@ -1,4 +1,4 @@
-"""Sends verdicts: as lines to a stream, as POSTs to Karrot's ``/burrow``, or to the topic of the ``kafka`` reporter."""
+"""Sends verdicts as lines to a stream, as POSTs to Karrot's ``/burrow``, or as the ``kafka`` reporter's messages."""
 
 import json
 import time
@@ -17,13 +17,13 @@ from karrot.http_client import ACCEPTED, Answer, HttpClient, Limits, RequestFail
 from karrot.reporters.kafka.reporter import Failed, NoTopic, TopicWriter, message_of
 
 KEPT_BYTES: Final = 65_536
-"""How much of a refused verdict is kept."""
+"""The maximum number of bytes kept of a refused verdict."""
 
 
 class RefusedVerdict(msgspec.Struct, frozen=True):
-    """A verdict that the ``receiver`` refused because of what it says. ``body`` has at most `KEPT_BYTES`.
+    """A verdict that the ``receiver`` refused because of its content. ``body`` has at most `KEPT_BYTES` bytes.
 
-    ``key`` is the id of the event. ``code`` is the receiver's, such as ``too_large``.
+    ``key`` is the id of the event. ``code`` is the receiver's error code, such as ``too_large``.
     """
 
     key: str
@@ -44,24 +44,23 @@ class VerdictDelivery(NamedTuple):
 
 
 class NotAccepted(RuntimeError):  # noqa: N818 (names what happened)
-    """A receiver did not take the verdicts of a batch. The message gives the reason without the address."""
+    """A receiver did not accept the verdicts of a batch. The message gives the reason without the address."""
 
 
 Deliver = Callable[[Iterable[StoredEvent]], VerdictDelivery]
-"""Sends the verdicts of a batch: their ids are the same whenever they are sent, and their bodies have Burrow's form.
+"""Sends the verdicts of a batch. A verdict has the same id each time it is sent, and a body in Burrow's format.
 
-Raises `NotAccepted`. Then the whole batch is sent again later.
+Raises `NotAccepted`. The caller then sends the whole batch again later.
 """
 
 
 def to_each(receivers: Sequence[Deliver], several: Iterable[StoredEvent]) -> VerdictDelivery:
-    """Send all to each receiver, which iterates over ``several``. ``taken`` is the sum. Raises `NotAccepted`."""
+    """Send all verdicts to each receiver. ``taken`` of the result is the sum. Raises `NotAccepted`."""
     done = [deliver(several) for deliver in receivers]
     return VerdictDelivery(sum(each.taken for each in done), [one for each in done for one in each.refused])
 
 
 def chunks(several: Iterable[StoredEvent], most: int) -> Iterator[list[StoredEvent]]:
-    """Yield the verdicts in lists of at most ``most``."""
     left = iter(several)
     while some := [*islice(left, most)]:
         yield some
@@ -72,13 +71,13 @@ _AT_ONCE: Final = 1_000
 _MESSAGES_AT_ONCE: Final = 5_000
 _WAITS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
 _BAD_BODY: Final = frozenset({400, 413, 422})
-"""Answers that say that Karrot will never take this body. Others are about the address, the token or Karrot's state."""
+"""HTTP statuses of a body that Karrot always refuses. Other statuses depend on the address, token or Karrot's state."""
 
 _RETRIES: Final = 8
 
 
 def to_stream(stream: TextIO) -> Deliver:
-    """Return a function that writes each body as a line, and then flushes the stream."""
+    """Return a function that writes each body as a line, and flushes the stream after the last line."""
 
     def deliver(several: Iterable[StoredEvent]) -> VerdictDelivery:
         taken = 0
@@ -94,10 +93,10 @@ def to_stream(stream: TextIO) -> Deliver:
 def to_karrot(url: str, token: str | None, *, lists_all: bool, retries: int = _RETRIES) -> Deliver:
     """Return a function that posts each notification to Karrot, with several connections.
 
-    Karrot's log keeps what it accepted. If Karrot cannot be reached or refuses the token, the notifications stay in the
-    checkpoint, and the next start sends all notifications of the batch again. If Karrot refuses a body, the others are
-    sent all the same. Karrot expects all partitions in an event of the source ``kafka``, and only bad ones in an event
-    of Burrow. Raises `ValueError` if ``url`` is not an address.
+    Karrot stores accepted notifications. If Karrot is unreachable or refuses the token, the next start sends the whole
+    batch again from the checkpoint. If Karrot refuses a body, the other notifications are still sent. Karrot expects
+    all partitions in an event of the source ``kafka``, and only bad partitions in an event of Burrow. Raises
+    `ValueError` if ``url`` is not an address.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -129,7 +128,7 @@ def to_karrot(url: str, token: str | None, *, lists_all: bool, retries: int = _R
 
 
 def _code(answer: Answer) -> str:
-    """The code in Karrot's answer, or the status, if a proxy answered."""
+    """Return the error code in Karrot's answer. If a proxy answered, return the HTTP status."""
     try:
         return str(json.loads(answer.body)["code"])
     except (ValueError, KeyError, TypeError):
@@ -143,8 +142,8 @@ def to_topic(
 ) -> Deliver:
     """Return a function that writes each verdict to a topic, in the form of the ``kafka`` reporter.
 
-    ``open_topic`` connects. A failed message is sent again several times, each time with a new client. Kafka can refuse
-    some messages as too large.
+    ``open_topic`` connects to Kafka. A failed message is retried several times, each time with a new client. Kafka can
+    refuse a message as too large.
     """
 
     def send(owed: Sequence[StoredEvent]) -> list[RefusedVerdict]:

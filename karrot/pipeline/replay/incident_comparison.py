@@ -1,7 +1,7 @@
-"""Compares the incidents under several sets of rules: how many stand-stills each set found, and how soon.
+"""Compares the incidents under several rule sets: how many stand-stills each rule set found, and how soon.
 
 Times are epoch milliseconds, durations are seconds. The functions are pure and work on a few rows per incident.
-`sentences` compares each set with the first one, which is the baseline.
+`sentences` compares each rule set with the first rule set, which is the baseline.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,10 +30,10 @@ class RuleSetRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReplayedIncident:
-    """An incident: from the first verdict worse than OK until the next OK, or until the group was gone.
+    """An incident lasts from the first verdict worse than OK until the next OK, or until the group was gone.
 
-    If the end is not known, it ``is_open``. If ``is_flap``, it began soon after the previous incident. If
-    ``stood_still``, a partition stood still during it.
+    ``is_open``: the end is not known. ``is_flap``: the incident began soon after the previous incident.
+    ``stood_still``: a partition stood still during the incident.
     """
 
     group: GroupKey
@@ -54,10 +54,10 @@ class Stall(NamedTuple):
 
 
 class Detection(NamedTuple):
-    """How soon a set of rules found a stand-still or an incident of the baseline.
+    """How soon a rule set found a stand-still or an incident of the baseline.
 
-    ``delay`` is the time in seconds from the beginning of ``what`` to the set's incident; ``None`` if the set has no
-    such incident. ``delay`` can be negative only if ``what`` is an incident.
+    ``delay`` is the time in seconds from the beginning of ``what`` to the rule set's first overlapping incident, or
+    ``None`` without such an incident. Only if ``what`` is an incident, ``delay`` can be negative.
     """
 
     what: Stall | ReplayedIncident
@@ -66,10 +66,10 @@ class Detection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RuleSetOutcome:
-    """The result of one set of rules. ``runs`` are those with WARN or ERR. ``found`` has an entry for each stand-still.
+    """The result of one rule set. ``runs`` are the status runs with WARN or ERR.
 
-    ``alike`` has an entry for each incident of the baseline. ``alone`` counts the incidents of this set during which
-    the baseline had no incident.
+    ``found`` has an entry for each stand-still, ``alike`` for each incident of the baseline. ``alone`` counts the rule
+    set's incidents during which the baseline had no incident.
     """
 
     rules: RuleSet
@@ -89,7 +89,7 @@ class RuleSetOutcome:
 
     @property
     def without_standstill(self) -> int:
-        """The number of incidents in which every partition moved or had no unread messages."""
+        """The number of incidents in which no partition stood still."""
         return sum(not each.stood_still for each in self.incidents)
 
     @property
@@ -108,9 +108,9 @@ class RuleSetOutcome:
 def compare(
     rule_sets: Sequence[RuleSet], runs: Sequence[Sequence[RuleSetRun]], stood: Sequence[Stall], *, flap_s: int
 ) -> list[RuleSetOutcome]:
-    """Make the outcome of each set from its ``runs``. The first set is the baseline.
+    """Compute the outcome of each rule set from its status runs. The first rule set is the baseline.
 
-    An incident is a flap if it begins within ``flap_s`` seconds after the end of the previous incident.
+    An incident is a flap if the incident begins within ``flap_s`` seconds after the end of the previous incident.
     """
     of_sets = [list(_incidents(each, stood, flap_s)) for each in runs]
     first = of_sets[0]
@@ -146,20 +146,20 @@ def _incidents(runs: Sequence[RuleSetRun], stood: Sequence[Stall], flap_s: int) 
 
 
 def _unbroken(runs: Sequence[RuleSetRun]) -> Iterator[Sequence[RuleSetRun]]:
-    """Split the runs of a group at each gap. In a gap, the group was OK or gone."""
+    """Split the status runs of a group at each gap. In a gap, the group was OK or gone."""
     cuts = [number for number, (one, other) in enumerate(pairwise(runs), 1) if one.to_ms < other.from_ms]
     for begin, end in pairwise([0, *cuts, len(runs)]):
         yield runs[begin:end]
 
 
 def _found(what: Iterable[Stall | ReplayedIncident], incidents: Sequence[ReplayedIncident]) -> Iterator[Detection]:
-    """Find, for each of ``what``, the first incident that overlaps it."""
+    """Find the first incident that overlaps each entry of ``what``."""
     by_group = _by_group(incidents)
     for each in what:
         among = by_group.get(each.group, [])
         hit = next((one for one in among if _overlap(one, each.from_ms, each.to_ms)), None)
         delay = None if hit is None else (hit.from_ms - each.from_ms) / 1000
-        # An incident that began before a stand-still found it at once.
+        # If the incident began before the stand-still, the delay is 0.
         yield Detection(each, max(0, delay) if delay is not None and isinstance(each, Stall) else delay)
 
 
@@ -175,7 +175,7 @@ def _by_group(things: Iterable[T]) -> dict[GroupKey, list[T]]:
 
 
 def sentences(outcomes: Sequence[RuleSetOutcome]) -> Iterator[str]:
-    """Describe each set, and then the conclusions. Each line has one sentence or two."""
+    """Describe each rule set, and then the conclusions. A line has one or two sentences."""
     first, *others = outcomes
     for each in outcomes:
         yield from _in_itself(each)
@@ -218,7 +218,7 @@ def _finding(one: RuleSetOutcome) -> Iterator[str]:
 
 
 def _price(one: RuleSetOutcome, first: RuleSetOutcome) -> str:
-    """Say what it costs that a set of rules makes fewer incidents than the baseline."""
+    """Say how many more stand-stills a rule set with fewer incidents misses, and how much longer its delay is."""
     fewer, lost = len(first.incidents) - len(one.incidents), len(first.delays) - len(one.delays)
     price = f"misses {lost:,} more {plural(lost, 'stand-still')}" if lost > 0 else "misses no more stand-stills"
     later = (one.median_delay or 0) - (first.median_delay or 0)

@@ -29,16 +29,16 @@ _DAY = timedelta(days=1)
 
 
 class NothingToReplayError(LookupError):
-    """The tables have no commits or no log ends of the requested time. The message names the times in the tables."""
+    """The tables have no commits or no log ends in the requested period. The message names the period in the tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
     """A request for a replay; durations are in seconds.
 
-    Without ``first``, the replay begins at the first log-end sample; without ``last``, it ends at the last sample. A
-    partition that does not move for ``stood_still`` is a stand-still. An incident that begins within ``flap`` after
-    another is a flap.
+    By default, the replay begins at the first log-end sample (``first``) and ends at the last sample (``last``).
+    A partition stands still if its offset does not move for ``stood_still``. An incident is a flap if it begins within
+    ``flap`` after another incident.
     """
 
     rule_sets: Sequence[RuleSet]
@@ -54,7 +54,7 @@ class ReplayRequest:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The result of a replay. ``groups`` counts the groups. The first of the ``outcomes`` is the baseline."""
+    """The result of a replay. ``groups`` is the number of groups. The first outcome is the baseline's."""
 
     span: VerdictTimes
     groups: int
@@ -65,7 +65,7 @@ class Replayed:
 def replay(spark: SparkSession, tables: Tables, request: ReplayRequest, output: str | None = None) -> Replayed:
     """Replay, and write the tables ``statuses`` and ``standstills`` below ``output``. Raises `NothingToReplayError`.
 
-    The replay also reads the day before the first day. If that day has commits, the windows are full at the beginning.
+    The replay also reads the day before the first day. Commits of that day fill the windows before the first verdict.
     """
     days = _days(spark, tables, request)
     commits, ends = _chosen(spark, tables, days, request)
@@ -115,7 +115,7 @@ def _of_groups(rows: DataFrame, request: ReplayRequest) -> DataFrame:
 
 
 def _span(ends: DataFrame, request: ReplayRequest) -> VerdictTimes:
-    """The times of verdicts: multiples of ``every``, from the first to the last log-end sample, which verdicts need."""
+    """Return the times of verdicts: multiples of ``every`` from the first to the last log-end sample."""
     ((first_ms, last_ms),) = ends.agg(F.min("observed_at_ms"), F.max("observed_at_ms")).collect()
     if first_ms is None:
         raise NothingToReplayError("the table ends has no log ends of the chosen groups in that time")

@@ -1,15 +1,12 @@
-"""Replays Burrow's rules over commits and log ends: finds when the status of each partition changes.
+"""Replays Burrow's rules over commits and log ends: finds when each partition's status changed and when it stood still.
 
-It also finds, in hindsight, when partitions stood still.
-
-All rows of a topic's partition stay in one task: its log ends and the commits of all groups. So a group with a thousand
+One task gets all rows of a topic's partition: the log ends and the commits of all groups. So a group with a thousand
 partitions can use many tasks, and no task needs the log ends of another task. The status of a group follows from the
 sum of the changes in its partitions.
 
-A verdict depends on the window of commits, on the log end and on the time. A window changes only with a commit, so each
-window is computed once for all sets of rules that share it. If the commits of a segment are not in the order of the
-log, the reference model itself computes its windows. During the computation, a group is a number, because names on all
-commits would be slow.
+A verdict depends on the window of commits, on the log end and on the time. Only a commit changes a window. So each
+window is computed once for all rule sets with the same window settings. If a segment's commits are out of log order,
+the reference model computes the segment's windows. A group is a number, because a name on each commit would be slow.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,7 +45,7 @@ _AT_ONCE = 65_536  # small enough for the processor's cache
 
 
 def windows(commits: CommitArrays, at: Ints, *, intervals: int, min_distance: int) -> Windows:
-    """Compute the windows after the commits with the indices ``at``, ascending; ``min_distance`` is in seconds."""
+    """Compute the window after each commit in ``at``, which has ascending indices. ``min_distance`` is in seconds."""
     slots = slots_of(commits, min_distance * 1000)
     blocks = [_facts(commits, slots, block, intervals) for block in np.array_split(at, len(at) // _AT_ONCE + 1)]
     found = Windows(*(np.concatenate(column) for column in zip(*blocks, strict=True)))
@@ -71,7 +68,7 @@ def _facts(commits: CommitArrays, slots: Slots, at: Ints, intervals: int) -> Win
 def _ask_the_model(
     found: Windows, commits: CommitArrays, at: Ints, odd: Bools, new_window: Callable[[], rules.Window]
 ) -> None:
-    """Replace the facts of the segments whose commits are not in order by those of the reference model."""
+    """Replace the facts of segments with commits out of order. The new facts come from the reference model."""
     rows = np.flatnonzero(odd[commits.segment[at]])
     for segment in np.unique(commits.segment[at[rows]]):
         seen, window = int(np.searchsorted(commits.segment, segment)), new_window()
@@ -90,7 +87,7 @@ def _ask_the_model(
 
 
 class VerdictTimes(NamedTuple):
-    """The times of verdicts: every ``every`` seconds from ``first`` to ``last``, both included.
+    """The times of verdicts, ``every`` seconds apart, from ``first`` to ``last``, both included.
 
     ``first`` and ``last`` are epoch seconds, and multiples of ``every``.
     """
@@ -101,7 +98,7 @@ class VerdictTimes(NamedTuple):
 
 
 class Verdicts(NamedTuple):
-    """Verdicts, ordered by ``segment`` and then by time, with one array of ``codes`` for each set of rules."""
+    """Verdicts, sorted by ``segment`` and then by time. ``codes`` has one array for each rule set."""
 
     segment: Ints
     at: Ints
@@ -111,9 +108,9 @@ class Verdicts(NamedTuple):
 def evaluate(
     commits: CommitArrays, ends: LogEndArrays, segments: Segments, rule_sets: Sequence[RuleSet], span: VerdictTimes
 ) -> Verdicts:
-    """Judge each segment of `stored` commits at each time of ``span`` until its group is gone.
+    """Judge each segment of `stored` commits at each time of ``span`` until the segment's group is gone.
 
-    Each verdict uses only the records that were seen up to its time.
+    A verdict uses only records that were seen up to the verdict's time.
     """
     starts = np.flatnonzero(begins(commits.segment))
     segment = commits.segment[starts]
@@ -127,7 +124,7 @@ def evaluate(
         return Verdicts(segment, now, [np.zeros(0, np.int8) for _ in rule_sets])
     newest_commit = newest(commits.segment, commits.seen_ms, segment, now * 1000)
     newest_end = newest(ends.source, ends.observed_ms, segments.source[segment], now * 1000)
-    # Verdicts without a commit between them share a window.
+    # Successive verdicts share a window if no commit came between the verdicts.
     is_other = begins(newest_commit)
     of_verdict, kept = np.cumsum(is_other) - 1, {}
     for intervals, min_distance in {(one.intervals, one.min_distance) for one in rule_sets}:
@@ -140,26 +137,26 @@ def evaluate(
 
 
 STOOD_STILL = -1
-"""A number instead of a set of rules. Under this number, the partitions that stood still count as bad."""
+"""The value of ``rules`` for stand-stills. In these rows, the partitions that stood still count as bad."""
 
 CHANGES = struct(rules=INT, group_key=LONG, at_ms=LONG, known=INT, warn=INT, err=INT)
-"""Changes in the counts of a group's partitions, each from the moment ``at_ms`` on.
+"""Changes at the time ``at_ms`` in the counts of a group's partitions.
 
 ``known`` counts all partitions, ``warn`` those with WARN, and ``err`` those with STOP, STALL or REWIND. ``rules`` is
-the number of the set of rules.
+the index of the rule set.
 """
 
 _ROWS_AT_ONCE = 200_000
 _VERDICTS_AT_ONCE = 1_000_000
 _NEVER_MS = 2**60
 _UNSEEN_MS = 600_000
-"""A partition without a log-end sample for this long counts as a partition of a deleted topic."""
+"""If a partition has no log-end sample for this time, its topic counts as deleted."""
 
 Deaths = Mapping[int, Sequence[int]]
 
 
 class ReplayOptions(NamedTuple):
-    """The options of a replay. ``deaths`` has, by the key of a group, the moments when it was gone, in order."""
+    """The options of a replay. ``deaths`` maps the key of a group to the ascending times when the group was gone."""
 
     rule_sets: Sequence[RuleSet]
     span: VerdictTimes
@@ -169,11 +166,11 @@ class ReplayOptions(NamedTuple):
 
 
 def together(commits: DataFrame, ends: DataFrame) -> DataFrame:
-    """Bring the rows of ``commits`` and ``ends`` into one frame, by partition of a topic, as `changes` needs them.
+    """Join the rows of ``commits`` and ``ends`` in one frame for `changes`, sorted by the hash of the partition.
 
-    The frame has only numbers. Spark sorts it by one of these numbers, without comparing rows. The rows of a partition
-    are sorted later as arrays, at less than a tenth of the cost. Hashes have 64 bits. Two partitions with the same hash
-    would be mixed up. Among a million partitions, the probability of this is one in forty million.
+    The frame has only numbers. Spark sorts only by the hash, because sorting a partition's rows later as arrays takes
+    less than a tenth of the time. A collision of the 64-bit hashes would mix the rows of two partitions. The chance of
+    a collision in a million partitions is 1 in 40 million.
     """
     rows = commits.sparkSession.sql(_TOGETHER, commits=commits, ends=ends)
     return rows.repartition("source_key").sortWithinPartitions("source_key")
@@ -200,7 +197,7 @@ def _replay(asked: ReplayOptions, batches: Iterable[pa.RecordBatch]) -> Iterator
 
 
 def _whole_sources(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield some rows at a time. All rows of a source are in one table."""
+    """Yield tables of some rows. All rows of a source are in the same table."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         keys = _ints(batch, "source_key")
@@ -208,7 +205,7 @@ def _whole_sources(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         if held and sum(map(len, held)) >= _ROWS_AT_ONCE and (cut or keys[0] != _ints(held[-1], "source_key")[-1]):
             yield pa.Table.from_batches([*held, batch.slice(0, cut)])
             held = []
-            batch = batch.slice(cut)  # noqa: PLW2901 (the rest of it)
+            batch = batch.slice(cut)  # noqa: PLW2901 (the rest of the batch)
         if len(batch):
             held.append(batch)
     if held:
@@ -231,9 +228,9 @@ def _replayed(table: pa.Table, asked: ReplayOptions) -> Iterator[pa.RecordBatch]
 def _few_at_a_time(
     commits: CommitArrays, segments: Segments, span: VerdictTimes
 ) -> Iterator[tuple[int, CommitArrays, Segments]]:
-    """Yield some segments at a time: the number of the first segment, their commits, and the segments.
+    """Yield chunks of segments: the index of the first segment, the commits of the segments, and the segments.
 
-    The limit is on verdicts, because a segment with few commits is also judged at every interval.
+    A chunk is limited by verdicts, not by commits, because every segment is judged at every interval.
     """
     at_once = max(1, _VERDICTS_AT_ONCE // ((span.last - span.first) // span.every + 1))
     for first in range(0, len(segments.source), at_once):
@@ -257,7 +254,7 @@ def _segments(
     """Return the key of each segment's group, the commits by segment, and the segments.
 
     A segment ends where the group changes and where the group was gone. Commits before the first log-end sample count
-    as seen at that sample, as if Burrow had been started at that moment.
+    as seen at the time of that sample, as if Burrow had started then.
     """
     group, place = _ints(table, "group_key"), _ints(table, "place")
     rows = rows[np.lexsort((place[rows], group[rows], source[rows]))]
@@ -281,7 +278,7 @@ def _sampled_at(ends: LogEndArrays, source: Ints) -> tuple[Ints, Ints]:
 
 
 def _deaths(group: Ints, starts: Ints, seen_ms: Ints, deaths: Deaths) -> Ints:
-    """For each commit, the next moment at which its group was gone."""
+    """Return, for each commit, the next time at which the commit's group was gone."""
     until_ms = np.full(len(seen_ms), _NEVER_MS)
     if not deaths:
         return until_ms
@@ -292,7 +289,7 @@ def _deaths(group: Ints, starts: Ints, seen_ms: Ints, deaths: Deaths) -> Ints:
 
 
 def _never_back(is_first: Bools, at_ms: Ints) -> Ints:
-    """Make the times ascend. A record is never seen before an earlier record, even if its broker's clock was behind."""
+    """Make the times ascend within each group. Times can decrease if the clock of a record's broker was behind."""
     if not len(at_ms):
         return at_ms
     base = at_ms.min()
@@ -348,10 +345,10 @@ class Stalls(NamedTuple):
 
 
 def stalls(commits: CommitArrays, ends: LogEndArrays, segments: Segments, *, at_least_ms: int, until_ms: int) -> Stalls:
-    """Find the stand-stills of at least ``at_least_ms``, up to ``until_ms``; ``commits`` are those that are `stored`.
+    """Find the stand-stills of at least ``at_least_ms``, up to ``until_ms``, among `stored` commits.
 
-    A stand-still begins with the commit after which the offset did not change, or later, when the log grew beyond this
-    offset. It ends with the commit of another offset, or when the group is gone.
+    A stand-still begins with the first commit of an offset or, if this commit had no lag, when the log end passed the
+    offset. The stand-still ends with the commit of another offset, or when the group is gone.
     """
     is_first = begins(commits.segment)
     moves = np.flatnonzero(is_first | begins(commits.offset))
@@ -359,7 +356,7 @@ def stalls(commits: CommitArrays, ends: LogEndArrays, segments: Segments, *, at_
     over = np.minimum(segments.until_ms[segment], until_ms)
     to_ms = np.where(np.append(segment[1:] == segment[:-1], False), np.roll(commits.seen_ms[moves], -1), over)
     from_ms = commits.seen_ms[moves].copy()
-    # Search the log ends only for times that are long and began without lag. These are few.
+    # Search the log ends only for the few candidates that are long enough and began without lag.
     long = to_ms - from_ms >= at_least_ms
     for each in np.flatnonzero(long & (commits.lag[moves] == 0)):
         source, offset = int(segments.source[segment[each]]), int(commits.offset[moves[each]])
@@ -369,7 +366,7 @@ def stalls(commits: CommitArrays, ends: LogEndArrays, segments: Segments, *, at_
 
 
 def _grown_at(ends: LogEndArrays, source: int, offset: int, since_ms: int) -> int:
-    """The time at which the log end of a source was first beyond an offset; the largest number if never."""
+    """Return when the log end of a source was first beyond an offset; the largest integer if never."""
     begin, stop = np.searchsorted(ends.source, [source, source + 1])
     beyond = (ends.offset[begin:stop] > offset) & (ends.observed_ms[begin:stop] > since_ms)
     return int(ends.observed_ms[begin + beyond.argmax()]) if beyond.any() else np.iinfo(np.int64).max
@@ -416,9 +413,9 @@ FROM runs JOIN names USING (group_key) WHERE status IS NOT NULL
 
 
 def statuses(changes: DataFrame, commits: DataFrame, last_ms: int) -> DataFrame:
-    """Make the status runs of each group, for each set of rules. The status follows from the worst partition.
+    """Compute the status runs of each group for each rule set. A group has the status of its worst partition.
 
-    A run lasts until the next run. The last run (``is_open``) lasts until ``last_ms``. While a group is gone, it has no
+    A run lasts until the next change, and the last run (``is_open``) until ``last_ms``. A group that is gone has no
     run. The names of the groups come from ``commits``.
     """
     return changes.sparkSession.sql(_STATUSES, args={"last_ms": last_ms}, changes=changes, commits=commits)
@@ -440,22 +437,22 @@ WHERE gone < next_at
 
 
 def silences(commits: DataFrame, span: VerdictTimes, expire_group: int) -> DataFrame:
-    """``cluster``, ``consumer`` and ``at_ms`` of each evaluation that found the group's newest commit too old.
+    """Find the evaluations in which a group expired. Return their ``cluster``, ``consumer`` and ``at_ms``.
 
-    The newest commit is the one that arrived last; its timestamp decides. This function assumes that Burrow evaluates a
-    group regularly from the group's first commit on.
+    A group expires if the timestamp of its last-arrived commit is too old. This function assumes that Burrow evaluates
+    a group regularly from the group's first commit on.
     """
     args = {"every": span.every, "last": span.last, "expire_group": expire_group}
     return commits.sparkSession.sql(_SILENCES, args=args, commits=commits)
 
 
 def deletions(members: DataFrame) -> DataFrame:
-    """``cluster``, ``consumer`` and ``at_ms`` of each record that deletes a group."""
+    """Find the records that delete a group. Return their ``cluster``, ``consumer`` and ``at_ms``."""
     return members.where(F.col("version").isNull()).select(*GROUP, F.col("log_ts_ms").alias("at_ms"))
 
 
 def by_group(*found: DataFrame) -> dict[int, list[int]]:
-    """Collect the moments of each group, in order, by the hash of its name. They are few: groups rarely disappear."""
+    """Collect the ascending times of each group, by the hash of its name. The times are few and fit into memory."""
     moments: dict[int, set[int]] = {}
     for group, at_ms in (row for one in found for row in one.select(F.xxhash64(*GROUP), "at_ms").collect()):
         moments.setdefault(group, set()).add(at_ms)

@@ -1,6 +1,6 @@
 """Computes the shapes of the report's SVG charts, in percent of the width.
 
-Heights are in the units of each chart. The templates draw the shapes, and add texts for screen readers.
+Heights are in the units of each chart. The templates draw the shapes, and add text for screen readers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ class ReportTick(NamedTuple):
 
 
 class IncidentBar(NamedTuple):
-    """The bar of an incident, with its place and width. If ``goes_on``, the incident does not end within the chart."""
+    """The position and width of an incident's bar. ``goes_on`` means that the incident does not end in the chart."""
 
     at: float
     width: float
@@ -35,7 +35,7 @@ class IncidentBar(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A bar: its place and width in percent, its height in units, its kind and its text."""
+    """A bar. Its position and width are in percent, its height is in the units of the chart."""
 
     at: float
     width: float
@@ -49,14 +49,14 @@ def _place(at_s: float, period: DayRange) -> float:
 
 
 def ticks(period: DayRange) -> list[ReportTick]:
-    """At most eight marks: midnights, or full hours if the period is short."""
+    """Make at most eight marks of the time axis: midnights or, in a short period, full hours."""
     days = len(period.dates)
     step_h = next((h for h in _STEPS_H if days * 24 <= h * (_MOST_TICKS + 1)), 24 * -(-days // _MOST_TICKS))
     moments = range(period.start_s, period.end_s, step_h * _HOUR_S)
     made = []
     for at_s in moments:
         at = datetime.fromtimestamp(at_s, UTC)
-        text = f"{at:%a} {at.day}" if step_h >= 24 and at.hour == 0 else f"{at:%H:%M}"  # noqa: PLR2004 (a day)
+        text = f"{at:%a} {at.day}" if step_h >= 24 and at.hour == 0 else f"{at:%H:%M}"  # noqa: PLR2004 (hours of a day)
         made.append(ReportTick(_place(at_s, period), text))
     return made
 
@@ -74,7 +74,7 @@ def spans(incidents: Iterable[Incident], findings: Findings) -> list[IncidentBar
 
 
 def line(points: Sequence[LagPoint], period: DayRange, top: float) -> list[str]:
-    """Make polylines in a box of 100 by 100, with gaps at unknown values. ``top`` is the value at the upper edge."""
+    """Make polylines in a box of 100 by 100. Unknown values leave gaps. The upper edge has the value ``top``."""
     pieces: list[list[str]] = [[]]
     step = min((later.at_s - point.at_s for point, later in pairwise(points)), default=0)
     expected = None
@@ -89,7 +89,7 @@ def line(points: Sequence[LagPoint], period: DayRange, top: float) -> list[str]:
 
 
 def share_bars(hours: Hours, heard_s: int) -> list[Bar]:
-    """Make the bars of the time in each status. The rest of ``heard_s`` is the time without a known status."""
+    """Make a bar for the time in each status, and for the rest of ``heard_s``, whose status is unknown."""
     unknown = max(0, heard_s - hours.ok - hours.warn - hours.err)
     total = hours.ok + hours.warn + hours.err + unknown
     at, bars = 0.0, []
@@ -102,7 +102,7 @@ def share_bars(hours: Hours, heard_s: int) -> list[Bar]:
 
 
 def burn_bars(budget: Budget, period: DayRange) -> list[Bar]:
-    """Make a bar per measured day. Half the height is a burn rate of 1, the full height is 2 or more."""
+    """Make a bar per measured day. Half height is a burn rate of 1, full height is a burn rate of 2 or more."""
     bars = []
     for day, rate in budget.days:
         if rate is None:
@@ -114,11 +114,11 @@ def burn_bars(budget: Budget, period: DayRange) -> list[Bar]:
 
 
 def peak_bars(capacity: Capacity, period: DayRange) -> list[Bar]:
-    """Make a bar per day for the peak produce rate. The best rate is at four fifths of the full height."""
+    """Make a bar per day for the peak produce rate. The best consume rate is at four fifths of the full height."""
     bars = []
     for day, produced in capacity.days:
         share = produced / capacity.best
-        kind = "err" if share > 1 else "warn" if share > 0.9 else "ok"  # noqa: PLR2004 (a tenth of margin)
+        kind = "err" if share > 1 else "warn" if share > 0.9 else "ok"  # noqa: PLR2004 (a margin of a tenth)
         bars.append(_day_bar(day, period, min(1.25, share) * 80, kind))
     return bars
 

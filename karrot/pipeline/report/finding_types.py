@@ -1,7 +1,7 @@
-"""Defines the types of a report's findings: a few small rows about a period, in the units of the tables.
+"""Defines the types of a report's findings about a period, in the units of the tables.
 
-Every list has a limit (`GROUPS_SHOWN`, `INCIDENTS_SHOWN`, one row per day), even for large tables. Moments are seconds
-since 1970. ``None`` means "unknown".
+Every list has a limit (`GROUPS_SHOWN`, `INCIDENTS_SHOWN`, one row per day), even for large tables. Times are epoch
+seconds. ``None`` means "unknown".
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ INCIDENTS_SHOWN: Final = 500
 
 
 class DayTotal(NamedTuple):
-    """The sums of a day over all groups. ``measured`` counts the minutes with a known lag in seconds."""
+    """The totals of all groups on a day. ``measured`` counts the minutes in which the lag in seconds was known."""
 
     day: date
     groups: int
@@ -27,7 +27,7 @@ class DayTotal(NamedTuple):
 
 
 class LagPoint(NamedTuple):
-    """The largest lag in seconds in a part of the period that begins at ``at_s``."""
+    """The largest lag, in seconds, in one part of the period. The part begins at ``at_s``."""
 
     at_s: int
     seconds: float | None
@@ -36,7 +36,7 @@ class LagPoint(NamedTuple):
 class GroupLag(NamedTuple):
     """The lag of a group over the period.
 
-    ``peak_at_s`` is the minute of ``peak_seconds`` or, if ``peak_seconds`` is unknown, of ``peak_lag``.
+    ``peak_at_s`` is the minute of ``peak_seconds`` or, if that is ``None``, the minute of ``peak_lag``.
     """
 
     cluster: str
@@ -57,9 +57,9 @@ class Hours(NamedTuple):
 
 
 class Skewed(NamedTuple):
-    """How unevenly a topic's lag was distributed, in the minutes in which its group was not OK or beyond its target.
+    """The skew of a topic's lag in the minutes in which the group was not OK or its lag was above its target.
 
-    ``partition``, ``owner`` and ``cause`` are each the most frequent value of these minutes.
+    ``partition``, ``owner`` and ``cause`` are the most frequent values in these minutes.
     """
 
     cluster: str
@@ -74,14 +74,14 @@ class Skewed(NamedTuple):
 
 
 class DayPeak(NamedTuple):
-    """The largest produce rate of a day, over five minutes."""
+    """The largest average produce rate over five minutes on a day."""
 
     day: date
     produced: float
 
 
 class Capacity(NamedTuple):
-    """The best consume rate over five minutes under pressure, and the produce rate's peak of each day."""
+    """A consumer's best consume rate over five minutes under pressure, and the peak produce rate of each day."""
 
     cluster: str
     consumer: str
@@ -91,14 +91,14 @@ class Capacity(NamedTuple):
 
 
 class DayBurn(NamedTuple):
-    """The burn rate of a group's error budget on a day; ``None`` if no minute was measured."""
+    """The burn rate of a group's error budget on a day. The rate is ``None`` if no minute was measured."""
 
     day: date
     rate: float | None
 
 
 class Budget(NamedTuple):
-    """The error budget of a group. ``spent`` is the used share: 1 if all of it is used."""
+    """The error budget of a group. ``spent`` is the used share of the budget; 1 is the whole budget."""
 
     cluster: str
     consumer: str
@@ -111,7 +111,7 @@ class Budget(NamedTuple):
 
 
 class AnsweredTopics(NamedTuple):
-    """How many topics of groups have data, and for how many of these the data answer a section's question."""
+    """The number of topics with data, and the number of topics whose data suffice for a report section."""
 
     topics: int
     answered: int
@@ -142,7 +142,8 @@ class Quarantined(NamedTuple):
 class Findings(NamedTuple):
     """All data of a report.
 
-    ``incidents`` are the longest incidents, ``open_incidents`` the longest open ones. ``incident_totals`` counts all.
+    ``incidents`` are the longest incidents, ``open_incidents`` the longest open incidents. ``incident_totals`` counts
+    all incidents.
     """
 
     period: DayRange

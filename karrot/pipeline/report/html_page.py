@@ -91,7 +91,7 @@ def _lines(findings: Findings) -> list[GroupLine]:
 
 
 def _lasted(incident: Incident, findings: Findings) -> float:
-    """The seconds that an incident lasted. An open incident lasts until the newest event."""
+    """Return the duration of an incident in seconds. An open incident lasts until the newest event."""
     ended_s = findings.heard_until_s if incident.ended_at is None else incident.ended_at.timestamp()
     return ended_s - incident.started_at.timestamp()
 
@@ -102,4 +102,4 @@ def _reaches(capacity: Capacity) -> str:
         return "now"
     if left is None:
         return "not growing"
-    return f"in {max(1, round(left)):,} days" if left < 365 else "over a year"  # noqa: PLR2004 (its days)
+    return f"in {max(1, round(left)):,} days" if left < 365 else "over a year"  # noqa: PLR2004 (days of a year)

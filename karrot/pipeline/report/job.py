@@ -13,7 +13,7 @@ from karrot.pipeline.store.table_files import Tables, sound
 
 _WEEK = timedelta(days=6)
 POINTS: Final = 168
-"""The number of parts into which a period is cut: the hours of a week."""
+"""The number of parts of a period, as many as a week has hours."""
 
 
 class NothingToReportError(LookupError):
@@ -21,7 +21,7 @@ class NothingToReportError(LookupError):
 
 
 def period_of(spark: SparkSession, tables: Tables, first: date | None, last: date | None) -> DayRange:
-    """The requested days, or the newest seven if none were requested. Raises `NothingToReportError`."""
+    """Return the requested days, or the newest seven if none were requested. Raises `NothingToReportError`."""
     days = tables.days(spark, "lag_minute")
     if not days:
         raise NothingToReportError(f"{tables.directory} has no derived tables: run karrot pipeline derive")
@@ -58,7 +58,7 @@ SELECT incident_id, cluster, consumer, unix_seconds(started_at) AS started_s, un
     ended_by, worst_status, peak_lag, events, topics
 FROM {incidents} WHERE unix_seconds(started_at) < :end_s AND (ended_at IS NULL OR unix_seconds(ended_at) >= :start_s)
 """
-"""The incidents that were open at some moment of the period."""
+"""The incidents that were open at some time in the period."""
 
 _LONGEST: Final = """
 SELECT * FROM {incidents} WHERE NOT :only_open OR ended_s IS NULL
@@ -94,8 +94,8 @@ ORDER BY minutes DESC, mean_gini DESC, cluster, consumer, topic LIMIT :groups
 """
 """The topics whose worst partition stood out in at least five minutes.
 
-A partition stands out if a cause is known, or if lag is uneven and the partition has at least 30 % of the lag. Only
-minutes count in which the group was not OK or beyond its target. In other minutes, a lag of one message can make a
+A partition stands out if a cause is known, or if lag is uneven and the partition has at least 30 % of the lag. A minute
+counts only if the group was not OK or its lag was above its target. In other minutes, a lag of one message can make a
 partition the worst partition.
 """
 
@@ -120,9 +120,9 @@ FROM topics WHERE partitions = most_partitions
 """
 """The produce and consume rates of each topic, for each five minutes with enough samples.
 
-At least four fifths of the time must be covered, for every partition that has rates on that day. A consumer is under
+Samples must cover four fifths of the five minutes, for every partition that has rates on that day. A consumer is under
 pressure (``pressed``) while it falls behind or catches up. Its consume rate shows its capacity only under pressure. At
-other times, this rate shows the produce rate.
+other times, its consume rate equals the produce rate.
 """
 
 _CAPACITIES: Final = """
@@ -137,9 +137,9 @@ WITH daily AS (
 SELECT cluster, consumer, topic, best, days FROM topics WHERE best > 0 AND last >= 1
 ORDER BY best / last, cluster, consumer, topic LIMIT :groups
 """
-"""The consumers whose best rate is nearest to the peak of the last day.
+"""The consumers whose best consume rate is nearest to the peak produce rate of the last day.
 
-Peaks of less than one message per second are left out, because they show nothing about capacity.
+Peaks of less than one message per second are left out, because such peaks show nothing about capacity.
 """
 
 _RATES_WATCHED: Final = """
@@ -154,13 +154,13 @@ SELECT cluster, consumer, sum(minutes_measured), sum(beyond), sum(budget_minutes
 FROM (SELECT *, minutes_measured - minutes_within_target AS beyond FROM {slo_daily})
 GROUP BY cluster, consumer HAVING sum(beyond) > 0 ORDER BY spent DESC, sum(beyond) DESC, cluster, consumer LIMIT :groups
 """
-"""The groups that used the largest share of their error budget. Unused budgets are left out."""
+"""The groups that used the largest share of their error budget. Groups that used no budget are left out."""
 
 _QUARANTINED: Final = "SELECT count_if(missing IS NULL), coalesce(sum(missing), 0) FROM {quarantine}"
 
 
 class Queries:
-    """Runs queries on the tables of a period, by the names of `frames`, with the `numbers` of the report."""
+    """Runs queries on the tables of a period. A query can use the names in `frames` and `numbers`."""
 
     def __init__(self, frames: dict[str, DataFrame], period: DayRange) -> None:
         self.frames = frames
@@ -177,12 +177,12 @@ class Queries:
         return spark.sql(query, args=self.numbers | numbers, **self.frames)
 
     def rows(self, kind: Any, query: str, item: Any = None) -> list[Any]:
-        """The result as rows of a type. With ``item``, the last column is a list of that type."""
+        """Return the result as rows of type ``kind``. With ``item``, the last column is a list of type ``item``."""
         found = [[*row] for row in self.frame(query).collect()]
         return [kind(*row[:-1], row[-1] if item is None else [item(*each) for each in row[-1]]) for row in found]
 
     def longest(self, *, only_open: bool) -> list[Incident]:
-        """The longest incidents. An open incident lasts until the newest event."""
+        """Return the longest incidents. An open incident lasts until the newest event."""
         return [
             Incident(*(*row[:3], _moment(row[3]), row[4] and _moment(row[4]), *row[5:9], tuple(row[9] or ())))
             for row in self.frame(_LONGEST, only_open=only_open).collect()
@@ -204,7 +204,7 @@ def find(spark: SparkSession, tables: Tables, period: DayRange) -> types.Finding
     ).collect()
     if first_s is None:
         raise NothingToReportError("the table lag_minute has no rows on these days")
-    # Days that were derived separately can have other targets and objectives: those of the newest day count.
+    # Days that were derived separately can have different targets and objectives. Use those of the newest day.
     rules = ask.frame("SELECT max(struct(day, target_seconds, objective)) FROM {slo_daily}").collect()[0][0]
     _, target, objective = rules or (None, None, None)
     ask.numbers |= {"now_s": until_s, "target": target}
@@ -240,12 +240,12 @@ def find(spark: SparkSession, tables: Tables, period: DayRange) -> types.Finding
 def _read(spark: SparkSession, tables: Tables, name: str, period: DayRange) -> DataFrame:
     """Read the days of the period that the table has.
 
-    A period may be years long. Only existing days are passed on, because each day is checked on the file system.
+    A period may be years, and `Tables` checks each day on the file system, so only existing days are passed on.
     """
     there = tables.days(spark, name)
     return sound(tables.read(spark, name, days=[day for day in there if period.first <= day <= period.last]))
 
 
 def _moment(epoch_s: int) -> datetime:
-    """A moment in UTC. Timestamps from Spark have no time zone, so moments are collected as seconds."""
+    """Convert epoch seconds to UTC. Spark's timestamps have no time zone, so times are collected as seconds."""
     return datetime.fromtimestamp(epoch_s, UTC)

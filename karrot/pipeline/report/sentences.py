@@ -1,6 +1,6 @@
 """Writes the sentences of the report: the headline, names and times, and why a section is empty.
 
-Names of groups, topics and owners can be any text, so a sentence is markup in which names are escaped.
+Names of groups, topics and owners can be any string, so a sentence is markup with escaped names.
 """
 
 import shlex
@@ -34,7 +34,7 @@ _LISTS_ALL = Markup(
 
 
 class LagTrend(NamedTuple):
-    """A share of minutes in two periods, with words for both periods and for the share."""
+    """The share of minutes in two periods, with words for both periods and for the share."""
 
     now: float
     then: float
@@ -44,7 +44,7 @@ class LagTrend(NamedTuple):
 
     @property
     def word(self) -> str:
-        """Compare both shares in words. A difference of up to a tenth counts as none."""
+        """Compare both shares in words. A difference of up to a tenth counts as no difference."""
         if abs(self.now - self.then) <= _ALIKE * max(self.now, self.then):
             return "about as good as"
         return "better than" if self.now < self.then else "worse than"
@@ -55,28 +55,28 @@ def name(text: str) -> Markup:
 
 
 def named(group: GroupKey | GroupLag | Budget | Capacity | Flapping | Skewed) -> Markup:
-    """Write a group with its cluster, because several clusters may have a group of this name."""
+    """Format a group with its cluster, because group names are unique only within a cluster."""
     return Markup("{} of {}").format(name(group.consumer), name(group.cluster))
 
 
 def when(at_s: float) -> str:
-    """``Wed 18 Nov 14:05``, in UTC."""
+    """Format a time in UTC, such as ``Wed 18 Nov 14:05``."""
     at = datetime.fromtimestamp(at_s, UTC)
     return f"{on_day(at.date())} {at:%H:%M}"
 
 
 def spent(share: float) -> str:
-    """``446 %``: a share of a budget. From 100 % on it has no decimals."""
+    """Format a share of a budget, such as ``446 %``. A share of 100 % or more has no decimals."""
     return percent(share) if share < 1 else f"{share:,.0%}".replace("%", " %")
 
 
 def on_day(day: date) -> str:
-    """``Wed 18 Nov``."""
+    """Format a day, such as ``Wed 18 Nov``."""
     return f"{day:%a} {day.day} {day:%b}"
 
 
 def period_said(period: DayRange) -> str:
-    """``16 to 22 November 2026``."""
+    """Format a period, such as ``16 to 22 November 2026``."""
     first, last = period
     until = f"{last.day} {last:%B %Y}"
     if first == last:
@@ -107,7 +107,7 @@ def _worst(findings: Findings) -> Markup:
 def compared(findings: Findings) -> LagTrend | None:
     """Compare the period with the same number of days before it.
 
-    Without such days, compare the period's last day with its other days. Return ``None`` if neither is possible.
+    Without such days, compare the period's last day with its other days. Return ``None`` if both lack data.
     """
     number = len(findings.period.dates)
     these, before = (
@@ -182,7 +182,7 @@ class Advice(NamedTuple):
 
 
 def next_steps(findings: Findings) -> list[Advice]:
-    """The next steps, the most severe first. Each rule gives steps for its three worst cases."""
+    """Return the next steps, the most severe first. Each rule gives steps for its three worst cases."""
     steps: list[Advice] = []
     for rule in _RULES:
         cases = list(rule(findings))
@@ -236,7 +236,7 @@ def _short_of_capacity(findings: Findings) -> Iterator[Advice]:
 
 
 def days_left(capacity: Capacity) -> float | None:
-    """In how many days the peaks reach the best rate if they grow as before; ``None`` if they do not grow."""
+    """Return in how many days the growing peaks reach the best consume rate; ``None`` if the peaks do not grow."""
     grows = growth_a_day(capacity)
     if grows is None or grows <= 0:
         return None
@@ -244,7 +244,7 @@ def days_left(capacity: Capacity) -> float | None:
 
 
 def growth_a_day(capacity: Capacity) -> float | None:
-    """By how much the daily peak grows per day; ``None`` for fewer than three days."""
+    """Return the growth of the daily peak per day; ``None`` for fewer than three days."""
     if len(capacity.days) < _TREND_DAYS:
         return None
     numbers = [float(peak.day.toordinal()) for peak in capacity.days]
@@ -276,7 +276,7 @@ def _overspent(findings: Findings) -> Iterator[Advice]:
             most = Markup(" On its worst day, {} had the largest lag.")
             mostly = Markup() if one.worst_partition is None else most.format(name(one.worst_partition))
             yield Advice(
-                "err" if one.spent > 2 else "warn",  # noqa: PLR2004 (twice what was allowed)
+                "err" if one.spent > 2 else "warn",  # noqa: PLR2004 (twice the budget)
                 Markup("Bring the lag of {} back below {}").format(named(one), duration(target)),
                 Markup("It used {} of its error budget: {} beyond the target, and {} are allowed.{}").format(
                     spent(one.spent), duration(60 * one.beyond), duration(60 * one.allowed), mostly

@@ -1,9 +1,9 @@
 """Runs ``karrot pipeline stale``: follows the tables ``commits`` and ``ends``, and alerts on stale partitions.
 
 Spark's file source finds the new files, and Spark judges all partitions. The state of the partitions is in tables in
-the checkpoint (`PartitionState`). Before the driver delivers the first line of a batch, the state of the batch is
-written, with all lines to deliver. So a restart loses no line. A line is repeated only if the driver dies after it
-delivers the line and before it records the delivery.
+the checkpoint (`PartitionState`). The driver writes the state of a batch, with all lines to deliver, before it delivers
+the first line. So a restart loses no line. A line is repeated only if the driver dies after it delivers the line and
+before it records the delivery.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ from karrot.text import iso_ms
 
 
 def lines_of(row: Row) -> Iterator[str]:
-    """The lines of a row of `STANDINGS`: the alert that the batch cleared, and then the alert that it opened."""
+    """Yield the lines of a row of `STANDINGS`: first the alert that the batch cleared, then the alert it opened."""
     if row.cleared_offset is not None:
         yield _line("cleared", row, row.cleared_offset, row.cleared_since_ms)
     if row.fired:
@@ -49,7 +49,7 @@ def lines_of(row: Row) -> Iterator[str]:
 
 
 def _line(state: str, row: Row, offset: int, since_ms: int) -> str:
-    """Make one line. ``id`` identifies the alert: its lines "stale" and "cleared" have the same ``id``."""
+    """Make one line. The lines "stale" and "cleared" of an alert have the same ``id``."""
     key = {"cluster": row.cluster, "group": row.consumer, "topic": row.topic, "partition": row.partition}
     named = msgspec.json.encode(([*key.values()], (offset, since_ms)))
     facts: dict[str, Any] = {
@@ -70,7 +70,7 @@ _VERSION: Final = 2
 
 
 class StaleNote(StateNote):
-    """The `ClusterTimes`, and the lines that are not delivered yet."""
+    """The content of ``state.json``: the `ClusterTimes`, and the lines that are not delivered yet (``unsent``)."""
 
     sampled_ms: dict[str, int] = msgspec.field(default_factory=dict)
     held_until_ms: dict[str, int] = msgspec.field(default_factory=dict)
@@ -79,9 +79,9 @@ class StaleNote(StateNote):
 
 @dataclass(slots=True)
 class PartitionState:
-    """The state of the job in its `StateFolder`: two tables with a row per partition, and a note.
+    """The state of the job in its `StateFolder`: two tables with a row per partition, and ``state.json``.
 
-    A time from a clock that was ahead is changed to the present, so that it does not stay the newest.
+    A timestamp in the future is changed to the present, so that it does not stay the newest timestamp.
     """
 
     spark: SparkSession
@@ -94,7 +94,7 @@ class PartitionState:
         return StateFolder(self.spark, self.checkpoint)
 
     def note(self) -> StaleNote:
-        """Return the note. The first call reads it. Raises `UnusableState`."""
+        """Return the content of ``state.json``, which the first call reads. Raises `UnusableState`."""
         if self._note is None:
             self._note = self.folder.note(StaleNote, _VERSION) or StaleNote(_VERSION)
         return self._note
@@ -104,7 +104,7 @@ class PartitionState:
         self._note = note
 
     def advance(self, batch: int, records: DataFrame, length: timedelta) -> ClusterTimes:
-        """Judge the records of a batch, and write its tables. The note still has to be written."""
+        """Judge the records of a batch, and write the batch's tables. The caller then has to call `remember`."""
         records = records.withColumn("at_ms", self._not_ahead(F.col("at_ms")))
         times = self._times().after(*newest_times(records), length)
         self._write(merged_samples(self.samples(), newest_samples(records, length), length), batch, "samples")
@@ -113,7 +113,7 @@ class PartitionState:
         return times
 
     def lines(self, batch: int, most: int) -> tuple[list[str], int]:
-        """Return at most ``most`` lines of a batch, sorted by partition, and the number of all its lines."""
+        """Return the last ``most`` lines of a batch, sorted by partition, and the number of all its lines."""
         changed = self._read(batch, "standings", STANDINGS).where(F.col("looked_at_ms").isNotNull())
         is_cleared = F.col("cleared_offset").isNotNull()
         row = changed.agg(F.count_if(is_cleared).alias("cleared"), F.count_if("fired").alias("fired")).first()
@@ -157,7 +157,7 @@ class PartitionState:
 
 
 MOST_UNSENT: Final = 10_000
-"""The most lines that wait for a webhook. If more lines wait, the oldest ones are dropped."""
+"""The maximum number of lines that wait for a webhook. If more lines wait, the oldest lines are dropped."""
 
 
 class Undelivered(Exception):  # noqa: N818 (names what happened)
@@ -175,7 +175,7 @@ def to_stream(stream: TextIO) -> Callable[[str], None]:
 def to_webhook(url: str) -> Callable[[str], None]:
     """Return a function that sends a line as the JSON body of a POST. Raises `ValueError` if ``url`` is not an address.
 
-    The function raises `Undelivered` if the answer is not 2xx. It does not follow redirects. No message contains the
+    The function raises `Undelivered` if the answer is not 2xx, and does not follow redirects. No message contains the
     address, because the address may be a secret.
     """
     parts = urlsplit(url)
@@ -196,7 +196,7 @@ def to_webhook(url: str) -> Callable[[str], None]:
 
 @dataclass(frozen=True, slots=True)
 class DeliverySummary:
-    """Counts the lines of a batch. ``trouble`` says why the ``unsent`` lines could not be delivered."""
+    """The numbers of a batch's lines. ``trouble`` says why the ``unsent`` lines could not be delivered."""
 
     delivered: int = 0
     unsent: int = 0
@@ -208,8 +208,8 @@ class DeliverySummary:
 class StaleAlerts:
     """The job: finds stale partitions batch by batch and delivers a line for each alert.
 
-    ``deliver`` sends a line or raises `Undelivered`. The job calls ``tell`` with the summary of each batch. Files of
-    days before ``since`` are not read. Two jobs must not share a checkpoint.
+    ``deliver`` sends a line or raises `Undelivered`. The job calls ``tell`` with the summary of each batch. Days before
+    ``since`` are not read. Two jobs must not share a checkpoint.
     """
 
     spark: SparkSession
@@ -231,7 +231,7 @@ class StaleAlerts:
         Raises `UnusableState` if another version of Karrot wrote the checkpoint.
         """
         self._state.note()
-        # Rows of one stream: a tombstone has no offset, and a log-end sample has no group and no place in the log.
+        # In the joint stream, a tombstone has no ``offset``; a log-end sample has only the time and the log end.
         offset = F.when(~F.col("tombstone"), F.col("offset")).alias("offset")
         commits = self._new("commits").select(*PARTITION, offset, F.col("log_ts_ms").alias("at_ms"), "log_offset")
         end, at_ms = F.col("end_offset").alias("offset"), F.col("observed_at_ms").alias("at_ms")
@@ -261,10 +261,10 @@ class StaleAlerts:
         self.tell(DeliverySummary(delivered, len(note.unsent), dropped, trouble))
 
     def _new(self, name: str) -> DataFrame:
-        """The new rows of a table as a stream. Creates the table's directory if it does not exist yet."""
+        """Return the new rows of a table as a stream. Create the table's directory if it does not exist yet."""
         path = self.tables.path(name)
         make_directory(self.spark, path)
-        # ``compact`` replaces files by one with the same rows, which are new to this stream.
+        # ``compact`` replaces files by one file with the same rows, which this stream reads as new rows.
         options = {"maxFileAge": ANY_AGE, "ignoreMissingFiles": "true"}
         reader = self.spark.readStream.schema(with_day(STREAMED[name])).options(**options)
         return reader.parquet(literal(path)).where(F.col("day") >= F.lit(self.since))

@@ -3,10 +3,10 @@
 A partition of a group is stale for a duration ``D`` if both conditions hold:
 
 - Its committed offset has been the same for ``D``, up to the newest log-end sample.
-- Two samples have a log end beyond this offset: the newest sample, and the newest one at least ``D`` before it.
+- Two samples have a log end beyond this offset: the newest sample, and the newest sample at least ``D`` older.
 
-The present time is the time of the newest sample, so a partition without new samples does not become stale.
-docs/offsets-jobs.md says why. The columns need no Python on the executors, which may not have Karrot.
+The time of the newest sample counts as the present, so a partition without new samples does not become stale.
+docs/offsets-jobs.md explains the rule. The columns run without Python on the executors, which may not have Karrot.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from karrot.pipeline.schemas import BOOLEAN, GROUP, INT, LOG, LONG, PARTITION, S
 _MS: Final = timedelta(milliseconds=1)
 _FORGOTTEN_MS: Final = timedelta(days=31) // _MS
 _GRAINS: Final = 64
-"""The most samples within ``D`` that are kept. If there are more samples, some in between are dropped."""
+"""The maximum number of samples kept within ``D``. If there are more, the closest samples are dropped."""
 
 _SAMPLES_TYPE: Final = "array<struct<at_ms: bigint, offset: bigint>>"
 
@@ -40,11 +40,11 @@ STANDINGS: Final = struct(
 )
 """A row for each partition of a group.
 
-- ``offset``, ``at_ms``, ``log_offset``: the newest record, with its time and place. A tombstone has no ``offset``.
-- ``since_ms``: the time of the first of the consecutive records with this offset.
+- ``offset``, ``at_ms``, ``log_offset``: the newest record's committed offset (NULL for a tombstone), time and offset.
+- ``since_ms``: the time of the first consecutive record with this committed offset.
 - ``alert_offset``, ``alert_since_ms``: the alert that was sent and is not cleared yet, or NULL.
 
-The other columns say what the batch changed, and are NULL for other rows:
+These columns say what the batch changed. They are NULL in rows that the batch did not change:
 
 - ``cleared_offset``, ``cleared_since_ms``: the alert that the batch cleared.
 - ``fired``: whether the batch opened an alert, with the offset and ``since_ms`` of the row.
@@ -52,13 +52,13 @@ The other columns say what the batch changed, and are NULL for other rows:
 """
 
 SAMPLES: Final = struct(cluster=STRING, topic=STRING, partition=INT, samples=ArrayType(struct(at_ms=LONG, offset=LONG)))
-"""A row for each log: its newest log-end samples in order, the newest one last."""
+"""A row for each partition of a topic: its newest log-end samples, the newest sample last."""
 
 
 class ClusterTimes(NamedTuple):
-    """The times of each cluster that hold back alerts.
+    """Two times of each cluster: ``sampled_ms`` is the time of the newest sample.
 
-    ``sampled_ms`` is the time of the newest sample. Before ``held_until_ms``, no partition becomes stale.
+    While ``sampled_ms`` is before ``held_until_ms``, no partition becomes stale.
     """
 
     sampled_ms: Mapping[str, int]
@@ -71,13 +71,14 @@ class ClusterTimes(NamedTuple):
     def after(
         self, committed_ms: Mapping[str, int], sampled_ms: Mapping[str, int], length: timedelta
     ) -> "ClusterTimes":
-        """The times after a batch with these newest commits and samples of each cluster.
+        """Return the times after a batch, from the times of each cluster's newest commit and newest sample.
 
-        The job that reads ``__consumer_offsets`` may be behind. It counts as behind after more than ``length`` without
-        samples, and while its commits are older than the newest sample by ``length`` or more. Newer commits may then
-        exist that are not read yet. So no partition of the cluster becomes stale until a commit arrives that is less
-        than ``length`` older than the newest sample, or until no commit has come for ``length``. The first batch of a
-        cluster sets no time, because it has old rows. A time from a clock that was ahead holds nothing back.
+        The job that reads ``__consumer_offsets`` may not have read newer commits. This job counts as behind after a gap
+        of more than ``length`` between samples, or while its commits are at least ``length`` older than the newest
+        sample. While the job is behind, no partition of the cluster becomes stale. The job has caught up after a commit
+        less than ``length`` older than the newest sample, or after ``length`` without commits. A cluster's first batch
+        sets no ``held_until_ms``, because this batch has old rows. ``held_until_ms`` is at most ``length`` after the
+        newest sample, even if a clock was ahead.
         """
         newest = dict(self.sampled_ms)
         for cluster, at_ms in sampled_ms.items():
@@ -95,9 +96,9 @@ class ClusterTimes(NamedTuple):
         return ClusterTimes(newest, held)
 
     def oldest_ms(self) -> Column:
-        """The time before which the rows of a cluster are forgotten: a month before its newest sample.
+        """Return the time before which a cluster's rows are dropped: 31 days before its newest sample.
 
-        Deleted offsets are kept as long, because their old commits may be read again.
+        Deleted offsets are also kept for 31 days, because their old commits may be read again.
         """
         of_each = ((each, at_ms - _FORGOTTEN_MS) for each, at_ms in self.sampled_ms.items())
         return reduce(
@@ -117,9 +118,9 @@ def newest_times(records: DataFrame) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def newest_commits(records: DataFrame) -> DataFrame:
-    """One row per partition of a group, with three records.
+    """Return one row per partition of a group, with three records.
 
-    These are the newest record, the first of the consecutive records with its offset, and the record before that one.
+    The records are the newest, the first consecutive record with the same offset, and the record before that first.
     """
     in_log = Window.partitionBy(*PARTITION).orderBy("at_ms", "log_offset")
     place = F.struct("at_ms", "log_offset")
@@ -134,7 +135,7 @@ def newest_commits(records: DataFrame) -> DataFrame:
 
 
 def newest_samples(records: DataFrame, length: timedelta) -> DataFrame:
-    """For each log, an array of the samples within ``length`` before its newest one, and the newest before these."""
+    """Return, per partition, the samples within ``length`` before the newest sample, and the newest older sample."""
     of_log = Window.partitionBy(*LOG)
     since = F.max("at_ms").over(of_log) - length // _MS
     samples = records.where(F.col("consumer").isNull() & F.col("offset").isNotNull()).withColumn("since", since)
@@ -144,10 +145,10 @@ def newest_samples(records: DataFrame, length: timedelta) -> DataFrame:
 
 
 def merged_samples(known: DataFrame, new: DataFrame, length: timedelta) -> DataFrame:
-    """Add the samples of a batch to the known ones.
+    """Add the samples of a batch to the known samples.
 
-    Of a log with new samples, keep those of the last ``length``, at least ``length / 64`` apart, and the newest one
-    before them.
+    Of a partition with new samples, keep the samples of the last ``length``, at least ``length / 64`` apart, and the
+    newest older sample.
     """
     none = F.array().cast(_SAMPLES_TYPE)
     each = known.join(new, [*LOG], "full_outer").withColumn(
@@ -156,7 +157,7 @@ def merged_samples(known: DataFrame, new: DataFrame, length: timedelta) -> DataF
     too_close_ms = length // _MS // _GRAINS
 
     def keep(kept: Column, sample: Column) -> Column:
-        """The newest sample is always kept. It replaces a sample that was too close to the one before it."""
+        """Append ``sample``. If the last two kept samples are too close to each other, replace the last one."""
         many = F.size(kept)
         is_close = F.get(kept, many - 1)["at_ms"] - F.get(kept, many - 2)["at_ms"] < too_close_ms
         before = F.when((many > 1) & is_close, F.slice(kept, 1, many - 1)).otherwise(kept)
@@ -169,7 +170,7 @@ def merged_samples(known: DataFrame, new: DataFrame, length: timedelta) -> DataF
 
 
 def merged_standings(known: DataFrame, commits: DataFrame) -> DataFrame:
-    """Add the commits of a batch to the known ones. A record that is not newer than the known one changes nothing."""
+    """Add the commits of a batch to the known standings. Only a record newer than the known record changes a row."""
     each = known.join(commits.withColumnRenamed("offset", "new_offset"), [*PARTITION], "full_outer")
     is_known, place = F.col("at_ms").isNotNull(), F.struct("at_ms", "log_offset")
     stays = F.col("newest").isNull() | (is_known & (F.col("newest") <= place))
@@ -193,7 +194,7 @@ def merged_standings(known: DataFrame, commits: DataFrame) -> DataFrame:
 
 
 def judged(standings: DataFrame, samples: DataFrame, times: ClusterTimes, length: timedelta) -> DataFrame:
-    """Judge all partitions: rows of `STANDINGS`, with the alerts that open and the alerts that are cleared."""
+    """Judge all partitions. Return rows of `STANDINGS` with the alerts that the batch opens and clears."""
     then_ms = _then_ms(F.col("samples"), length)
     then = F.try_element_at(F.filter("samples", lambda sample: sample["at_ms"] <= then_ms), F.lit(-1))
     last = F.element_at("samples", -1)
@@ -205,7 +206,7 @@ def judged(standings: DataFrame, samples: DataFrame, times: ClusterTimes, length
     same = (F.col("alert_offset") == F.col("offset")) & (F.col("alert_since_ms") == F.col("since_ms"))
     stays = has_alert & is_stale & _holds(same)
     is_cleared, fired = has_alert & ~stays, is_stale & ~stays & F.col("cluster").isin(times.free)
-    # The alert of a forgotten log is forgotten too.
+    # A partition whose samples are dropped loses its alert.
     is_open = (stays | fired) & (seen_ms >= times.oldest_ms())
     changed = is_cleared | fired
     shown = {
@@ -226,5 +227,5 @@ def _then_ms(samples: Column, length: timedelta) -> Column:
 
 
 def _holds(condition: Column) -> Column:
-    """Whether a condition holds; it does not if a value in it is NULL."""
+    """Return the condition with false instead of NULL."""
     return F.coalesce(condition, F.lit(False))

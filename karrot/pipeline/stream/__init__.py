@@ -1,1 +1,1 @@
-"""Has what streaming queries share: record sources, the query runner with the state folder, and metrics."""
+"""Shared code of streaming queries: record sources, the query runner with the state folder, and metrics."""

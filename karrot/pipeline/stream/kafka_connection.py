@@ -41,10 +41,7 @@ class KafkaConnection:
 
     @classmethod
     def of(cls, addresses: Sequence[str], properties: Path | None = None) -> Self:
-        """Describe a connection; if ``properties`` is a path, read the client properties from that file.
-
-        Raises `PropertiesError`.
-        """
+        """Describe a connection. Read the client properties from the file ``properties``. Raises `PropertiesError`."""
         return cls(tuple(addresses), {} if properties is None else read(properties, _javas))
 
     @property
@@ -57,7 +54,7 @@ class KafkaConnection:
 
 
 class StartingOffsets:
-    """Where to start in a topic if there is no checkpoint yet."""
+    """The offsets at which a query without a checkpoint starts to read a topic."""
 
     def __init__(self, text: str) -> None:
         """Parse ``earliest``, ``latest`` or a time in ISO 8601 (UTC if it has no offset). Raises ValueError."""
@@ -69,7 +66,7 @@ class StartingOffsets:
         except ValueError:
             raise ValueError(f"{text!r} is not a start: write earliest, latest or e.g. 2026-11-21T12:00:00Z") from None
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        # If a partition has no records since that time, the stream starts with its next record.
+        # If a partition has no records since the given time, the stream starts with the partition's next record.
         self.options = {
             "startingTimestamp": str(round(moment.timestamp() * 1000)),
             "startingOffsetsByTimestampStrategy": "latest",

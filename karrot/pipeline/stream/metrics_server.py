@@ -16,7 +16,7 @@ from karrot.telemetry import Metric
 
 
 class MetricValues(Collector):
-    """The values of these metrics by their labels. They begin again when the process starts again."""
+    """The values of the given metrics by their labels. A restart of the process resets the values."""
 
     def __init__(self, metrics: Sequence[Metric]) -> None:
         self._lock = Lock()

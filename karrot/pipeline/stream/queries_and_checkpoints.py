@@ -1,7 +1,6 @@
 """Starts streaming queries, names their batches, and runs the queries until they end or are stopped.
 
-If possible, a query is stopped between two batches. If a batch did not write all rows that it read, the batch fails and
-is repeated.
+If possible, a query is stopped between two batches. A batch that loses rows fails, and is repeated.
 """
 
 import time
@@ -21,10 +20,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from karrot.pipeline.store.hadoop_filesystem import delete, listing, read_text, write_text
 
 CheckpointReader = Callable[[str], str | None]
-"""Returns the text of a file in a checkpoint, by its name; ``None`` if the file does not exist."""
+"""Returns the text of the named file in a checkpoint; ``None`` if the file does not exist."""
 
 BATCH_BYTES: Final = 256 * 1024 * 1024
-"""The most compressed bytes of files in a batch. In memory or on the local disk, a batch is a few times as large."""
+"""The maximum size of a batch's compressed files. A batch is a few times larger in memory or on the local disk."""
 
 ANY_AGE: Final = "36500d"
 """The value of ``maxFileAge``. By default, Spark's file source ignores files that are older than a week."""
@@ -45,8 +44,8 @@ def start_query(
         try:
             take(rows, batch)
         except Py4JJavaError as error:
-            # When Spark stops a query, it searches the text for Py4J's name of this error, and for InterruptedException
-            # after it. In a long text, this search ends with a StackOverflowError, which Java prints in 1,000 lines.
+            # When Spark stops a query, it searches the text for the name of Py4J's error and then for
+            # InterruptedException. In a long text, the search fails with a StackOverflowError of 1,000 lines.
             raise FailedInJava(str(error)) from None
 
     trigger: dict[str, Any] = {"processingTime": every} if every else {"availableNow": True}
@@ -55,11 +54,11 @@ def start_query(
 
 
 class FailedInJava(Exception):  # noqa: N818 (the text has the error)
-    """A call to Java failed in a batch. The text is that of Py4J's error."""
+    """A call to Java failed in a batch. The message is the text of Py4J's error."""
 
 
 def checkpoint_id(spark: SparkSession) -> str:
-    """The id of the query that calls this function. The checkpoint stores the id; a new checkpoint has another id."""
+    """Return the id of the query that calls this function. A new checkpoint has a new id."""
     return uuid.UUID(spark.sparkContext.getLocalProperty("sql.streaming.queryId")).hex
 
 
@@ -68,7 +67,7 @@ def checkpoint_reader(spark: SparkSession, checkpoint: str) -> CheckpointReader:
 
 
 def batch_name(checkpoint: str, batch: int) -> str:
-    """The name of a batch in the tables. It begins with the `batch_prefix` of its checkpoint."""
+    """Return the name of a batch in the tables. The name begins with the `batch_prefix` of the checkpoint."""
     return f"{batch_prefix(checkpoint)}{batch:06d}"
 
 
@@ -94,9 +93,9 @@ Note = TypeVar("Note", bound=StateNote)
 class StateFolder:
     """The state of a job in its checkpoint. Two jobs must not share a checkpoint.
 
-    Each batch writes its files below ``state/batch=N``. After that, it replaces the note ``state.json``, which names
-    the batch whose files are valid, and deletes the older files. If the driver dies before it replaces the note, the
-    repeated batch finds the old note and the old files, and overwrites its own files.
+    Each batch writes its files below ``state/batch=N``, replaces ``state.json``, and then deletes the older files.
+    ``state.json`` names the batch with valid files. If the driver dies before it replaces ``state.json``, the repeated
+    batch finds the old ``state.json`` and files, and overwrites its own files.
     """
 
     spark: SparkSession
@@ -109,7 +108,7 @@ class StateFolder:
         return self.place("state", f"batch={batch}", *names)
 
     def note(self, kind: type[Note], version: int) -> Note | None:
-        """Read the note; ``None`` in a new checkpoint. Raises `UnusableState` for another version."""
+        """Read ``state.json``; ``None`` in a new checkpoint. Raises `UnusableState` for another version."""
         text = read_text(self.spark, self.place("state.json"))
         if text is None:
             return None
@@ -122,7 +121,7 @@ class StateFolder:
         return note
 
     def remember(self, note: StateNote) -> None:
-        """Replace the note in one step, and delete the files of all other batches."""
+        """Replace ``state.json`` atomically, and delete the files of all other batches."""
         write_text(self.spark, self.place("state.json"), msgspec.json.encode(note).decode())
         for name in listing(self.spark, self.place("state")):
             if name != f"batch={note.batch}":
@@ -133,8 +132,8 @@ class StateFolder:
 def persisted(frame: DataFrame) -> Iterator[DataFrame]:
     """Compute a frame once for several uses, and keep it on the local disk.
 
-    The frame is not kept in memory, because a block is as large as the input of a task, and Spark would hold the whole
-    block. Structs are not split into columns, because the split costs more than it saves.
+    The frame is not kept in memory, because Spark would hold whole blocks, each as large as the input of a task.
+    Structs are not split into columns, because the split takes more time than it saves.
     """
     frame.persist(StorageLevel.DISK_ONLY)
     try:
@@ -146,9 +145,9 @@ def persisted(frame: DataFrame) -> Iterator[DataFrame]:
 def run_queries(
     queries: Sequence[StreamingQuery], *, stop: Event, follow: bool, beside: Callable[[], object] = lambda: None
 ) -> None:
-    """Wait until all queries (with ``follow``: one query) have ended or ``stop`` is set. Then end all.
+    """Wait until ``stop`` is set, or all queries (with ``follow``: one query) have ended. After that, end all queries.
 
-    While this function waits, it calls ``beside`` again and again, in this thread. Before it ends a query, it waits at
+    While this function waits, it calls ``beside`` repeatedly, in the same thread. Before it ends a query, it waits at
     most 20 s for the running batch. Raises StreamingQueryException for a query that failed.
     """
     enough = all if follow else any

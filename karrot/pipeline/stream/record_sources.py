@@ -1,7 +1,7 @@
 """Reads records of ``__consumer_offsets`` as a stream, from Kafka or from Parquet files with the same columns.
 
-The checkpoint of Spark's Kafka source has the range of offsets that each batch has passed. A batch holds the records
-that still existed. If an offset of the range has no readable record, the reason is one of these:
+The checkpoint of Spark's Kafka source has the offset range of each batch. A batch holds the records that still existed.
+If an offset of the range has no readable record, the reason is one of these:
 
 - The offset belongs to a transaction's marker or to an aborted transaction.
 - The record was compacted away, because a newer record has the same key.
@@ -46,10 +46,10 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 _PROVIDER: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _OLD_READER: Final = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
 _INITIAL: Final = "sources/0/0"
-"""The file of a checkpoint with the offsets at which the first batch began."""
+"""The checkpoint file with the offsets at which the first batch began."""
 
 BATCH_RECORDS: Final = 2_000_000
-"""The most records in a batch from Kafka. A record needs a few hundred bytes while its batch is written."""
+"""The maximum number of records in a batch from Kafka. A record needs a few hundred bytes in its batch."""
 
 _READ_AS: Final[Mapping[type[DataType], tuple[type[DataType], ...]]] = {
     BinaryType: (StringType,),
@@ -65,7 +65,7 @@ RECORD: Final = struct(key=BINARY, value=BINARY, topic=STRING, partition=INT, of
 
 
 CONNECTOR: Final = "4.2.0"
-"""The newest Spark whose Kafka connector is published. It is also the newest that the extra ``spark`` installs."""
+"""The newest Spark version with a published Kafka connector. The extra ``spark`` installs no newer version."""
 
 
 class NoRecords(LookupError):  # noqa: N818 (names the state of the source)
@@ -101,11 +101,11 @@ class OffsetRange(NamedTuple):
     until: int
 
     def offsets(self, log_start: int) -> int:
-        """How many offsets were passed. If the topic was created again, these are all offsets of the new topic."""
+        """Return the number of offsets in the range. For a recreated topic, count all offsets of the new topic."""
         return self.until - (self.first if self.first <= self.until else min(log_start, self.until))
 
     def lost(self, log_start: int, first_read: int | None) -> int:
-        """How many of these offsets are before the log start and were deleted before they were read."""
+        """Return the number of offsets in the range that Kafka deleted before they were read."""
         if self.first > self.until:
             return self.offsets(log_start)
         before = min(log_start, self.until if first_read is None else first_read)
@@ -116,15 +116,15 @@ class TopicMetadata(Protocol):
     """The requests to Kafka. Every method can raise `karrot.watch.cluster_interface.ClusterError`."""
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
-        """The number of partitions of each topic that exists."""
+        """Return the number of partitions of each existing topic."""
 
     def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
-        """The log start offsets."""
+        """Return the log start offset of each partition, or the failure of its request."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsFromKafka:
-    """Reads ``__consumer_offsets`` or another topic. Without a checkpoint, it begins at ``start``."""
+    """Reads ``__consumer_offsets`` or another topic. Without a checkpoint, reading begins at ``start``."""
 
     brokers: KafkaConnection
     kafka: TopicMetadata
@@ -134,10 +134,10 @@ class RecordsFromKafka:
     may_repeat: bool = False
 
     def records(self, spark: SparkSession) -> DataFrame:
-        """The stream of records, without those of aborted transactions.
+        """Return the stream of records, without the records of aborted transactions.
 
-        The stream joins no consumer group. A group would write to ``__consumer_offsets``, which may be the topic that
-        the stream reads. Raises `NoRecords`, `ConnectorMissing` and `PropertiesError`.
+        The stream joins no consumer group, because a group would write to ``__consumer_offsets``, which the stream may
+        read. Raises `NoRecords`, `ConnectorMissing` and `PropertiesError`.
         """
         count = self.kafka.partitions([self.topic]).get(self.topic)
         if not count:
@@ -145,7 +145,7 @@ class RecordsFromKafka:
                 f"the cluster shows no topic {self.topic}: it does not exist yet, or this user may not describe it"
             )
         _require_connector(spark)
-        # Spark's newer method of finding offsets ignores internal topics: the stream then has no rows and no error.
+        # Spark's newer method of finding offsets ignores internal topics. The stream would have no rows and no error.
         spark.conf.set(_OLD_READER, "true")
         reader = spark.readStream.format("kafka").options(
             **self.brokers.options,
@@ -175,9 +175,9 @@ class RecordsFromKafka:
         return PassedOffsets(passed, lost_offsets(ranges, starts, {row.log_partition: row["first"] for row in first}))
 
     def is_full(self, read: CheckpointReader, batch: int) -> bool:
-        """Whether the batch has as many records as a batch may have, so that more records wait."""
+        """Whether the batch has the maximum number of records, so that more records may wait."""
         ranges = ranges_of_batch(read, batch, self.topic).values()
-        # Spark gives each partition a share of the limit, without its fraction.
+        # Spark divides the limit among the partitions, and rounds each share down.
         return sum(max(0, each.until - each.first) for each in ranges) >= self.most - len(ranges)
 
     def _starts(self, ranges: Mapping[int, OffsetRange]) -> dict[int, int]:
@@ -196,23 +196,23 @@ class RecordsFromParquet:
     may_repeat: bool = True
 
     def records(self, spark: SparkSession) -> DataFrame:
-        """The stream of records; ``written_at`` is when the file was written. Raises `NoRecords`."""
+        """Return the stream of records. ``written_at`` is the time when the file was written. Raises `NoRecords`."""
         written_at = F.col("_metadata.file_modification_time").alias("written_at")
         return new_files(spark, self.directory, RECORD).select(*RECORD.fieldNames(), written_at)
 
     def passed(self, read: CheckpointReader, batch: int, decoded: DataFrame) -> None:  # noqa: ARG002 (files are in no order)
-        """Always ``None``: files do not show which offsets are missing."""
+        """Return ``None``, because files do not show which offsets are missing."""
         return
 
-    def is_full(self, read: CheckpointReader, batch: int) -> bool:  # noqa: ARG002 (files say the time themselves)
-        """Always false: each batch is judged at the time of its newest record."""
+    def is_full(self, read: CheckpointReader, batch: int) -> bool:  # noqa: ARG002 (the time comes from the records)
+        """Return false, because each batch is judged at the time of its newest record."""
         return False
 
 
 RecordSource = RecordsFromKafka | RecordsFromParquet
-"""A place from which a job reads records, with the columns of `RECORD`.
+"""A source of records with the columns of `RECORD`.
 
-``may_repeat`` says whether it can give the same record twice for one checkpoint.
+``may_repeat`` says whether the source can return the same record twice for one checkpoint.
 """
 
 
@@ -226,7 +226,7 @@ def _require_connector(spark: SparkSession) -> None:
 
 
 def new_files(spark: SparkSession, directory: str, schema: StructType) -> DataFrame:
-    """The rows of new Parquet files as a stream. Raises `NoRecords` if there are no files, or if columns are wrong."""
+    """Return the rows of new Parquet files as a stream. Raises `NoRecords` without files or for wrong columns."""
     place = place_for(spark, directory)
     if not exists(spark, place):
         raise NoRecords(f"{directory}: this directory does not exist")
@@ -240,7 +240,7 @@ def new_files(spark: SparkSession, directory: str, schema: StructType) -> DataFr
     lacks = [name for name in schema.fieldNames() if name not in found.fieldNames()]
     if lacks:
         raise NoRecords(f"{directory}: its files lack {', '.join(lacks)}")
-    # Spark would report the fault of a column's type only during a batch, and with a long text.
+    # Spark would report a wrong column type only during a batch, and with a long message.
     wrong = [
         f"{each.name} is {found[each.name].dataType.simpleString()} and must be {each.dataType.simpleString()}"
         for each in schema
@@ -253,7 +253,7 @@ def new_files(spark: SparkSession, directory: str, schema: StructType) -> DataFr
 
 
 def ranges_of_batch(read: CheckpointReader, batch: int, topic: str) -> dict[int, OffsetRange]:
-    """The range of each partition in a batch. Raises FileNotFoundError if the checkpoint does not have the batch."""
+    """Return each partition's offset range in a batch. Raises FileNotFoundError if the checkpoint lacks the batch."""
     ends = _offsets(read, f"offsets/{batch}", topic)
     starts = _offsets(read, f"offsets/{batch - 1}" if batch else _INITIAL, topic)
     return {partition: OffsetRange(starts.get(partition, until), until) for partition, until in ends.items()}
@@ -262,7 +262,7 @@ def ranges_of_batch(read: CheckpointReader, batch: int, topic: str) -> dict[int,
 def lost_offsets(
     ranges: Mapping[int, OffsetRange], log_starts: Mapping[int, int], first_read: Mapping[int, int]
 ) -> int:
-    """How many offsets of a batch were deleted before they were read. Partitions with an unknown log start add 0."""
+    """Return how many offsets of a batch Kafka deleted before they were read; 0 for an unknown log start."""
     return sum(
         ranges[partition].lost(start, first_read.get(partition))
         for partition, start in log_starts.items()
@@ -271,7 +271,7 @@ def lost_offsets(
 
 
 def _offsets(read: CheckpointReader, name: str, topic: str) -> dict[int, int]:
-    """The offsets of the topic in a file of the checkpoint. The file has a line for each source of the query."""
+    """Return the topic's offsets in a file of the checkpoint. The file has a line for each source of the query."""
     text = read(name)
     if text is None:
         raise FileNotFoundError(f"the checkpoint has no {name}")

@@ -1,1 +1,1 @@
-"""Judges Burrow's windows of commits in arrays: `windows`. ``replay`` and ``evaluate`` share them and the rule sets."""
+"""Judges Burrow's windows of commits in arrays, and parses rule sets. ``replay`` and ``evaluate`` use both."""

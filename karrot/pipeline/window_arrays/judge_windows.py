@@ -1,10 +1,10 @@
-"""Holds commits and log ends of many partitions in arrays, and judges Burrow's windows of them, all at once.
+"""Holds commits and log ends of many partitions in arrays, and judges all of Burrow's windows of commits at once.
 
 Times are epoch milliseconds, offsets and lags are messages. A *source* is a partition of a topic. A *segment* is the
 commits of one consumer group on a source, from its first commit until Kafka deleted the group or Burrow forgot it.
 
-Commits from one log arrive in the order of their place in the log, so Burrow only appends them. Then a window is a
-range of slots, and a slot is one commit or several merged commits. The rules are those of `karrot.burrow.rules`.
+Commits from one log arrive in log order, so Burrow only appends commits to a window. A window is then a range of slots,
+and a slot is one commit or several merged commits. The rules are those of `karrot.burrow.rules`.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 class LogEndArrays(NamedTuple):
-    """Log-end samples, ordered by ``source`` and then by time."""
+    """Log-end samples, sorted by ``source`` and then by time."""
 
     source: Ints
     observed_ms: Ints
@@ -30,9 +30,9 @@ class LogEndArrays(NamedTuple):
 
 
 class CommitArrays(NamedTuple):
-    """Commits, ordered by ``segment`` and then by arrival; within a segment, ``seen_ms`` never decreases.
+    """Commits, sorted by ``segment`` and then by arrival. Within a segment, ``seen_ms`` never decreases.
 
-    ``order`` is the commit's place in ``__consumer_offsets``. ``end`` is the newest log end known at ``seen_ms``.
+    ``order`` is the record's offset in ``__consumer_offsets``. ``end`` is the newest log end known at ``seen_ms``.
     """
 
     segment: Ints
@@ -49,23 +49,23 @@ class CommitArrays(NamedTuple):
 
 
 class Segments(NamedTuple):
-    """The ``source`` of each segment, and ``until_ms``, the moment from which the segment's group is gone."""
+    """The ``source`` of each segment, and ``until_ms``, the time from which the segment's group is gone."""
 
     source: Ints
     until_ms: Ints
 
 
 def begins(part: Ints) -> Bools:
-    """Mark the first element of each part, in an array that is ordered by part."""
+    """Mark the first element of each run of equal numbers."""
     first = np.ones(len(part), np.bool_)
     first[1:] = part[1:] != part[:-1]
     return first
 
 
 def newest(part: Ints, at_ms: Ints, of_part: Ints, until_ms: Ints) -> Ints:
-    """Return, for each part in ``of_part``, the index of its newest entry at ``until_ms``; -1 if it has none yet.
+    """Return, for each part in ``of_part``, the index of the part's newest entry at ``until_ms``; -1 without an entry.
 
-    One binary search finds all entries, because part and time together make one ascending number.
+    One binary search finds all entries, because part and time are combined into one ascending number.
     """
     if not len(part):
         return np.full(len(of_part), -1, np.int64)
@@ -77,7 +77,7 @@ def newest(part: Ints, at_ms: Ints, of_part: Ints, until_ms: Ints) -> Ints:
 
 
 def recent_least(ends: LogEndArrays, samples: int) -> Ints:
-    """For each log end, the lowest of the last ``samples`` log ends of its source, this log end included."""
+    """Return, for each log end, the lowest of the source's last ``samples`` log ends, this log end included."""
     least, width = ends.offset, 1
     while width < min(samples, len(least)):
         step = min(width, samples - width)
@@ -88,7 +88,7 @@ def recent_least(ends: LogEndArrays, samples: int) -> Ints:
 
 
 def stored(commits: CommitArrays, ends: LogEndArrays, segments: Segments, expire_group: int) -> CommitArrays:
-    """Select the commits that Burrow's storage keeps, and add the log end that gives each commit's lag.
+    """Select the commits that Burrow's storage keeps, and add the log end with which each commit's lag is computed.
 
     The storage drops commits on a partition whose log end is still unknown, commits that are older than
     ``expire_group`` seconds when they are seen, and repeated commits.
@@ -104,14 +104,14 @@ def _taken(commits: CommitArrays, kept: Bools) -> CommitArrays:
     return commits if kept.all() else CommitArrays(*(column[kept] for column in commits))
 
 
-_SPAN = 2**40  # 34 years in milliseconds: the timestamps of a healthy partition are never that far apart
+_SPAN = 2**40  # 34 years in milliseconds: the timestamps of a healthy partition never differ by so much
 
 
 class Slots(NamedTuple):
     """The slots of commits.
 
-    ``of`` is the slot of each commit. ``last`` is the newest commit of each slot, ``timestamp_ms`` the timestamp of the
-    slot's oldest commit.
+    ``of[i]`` is the slot of commit ``i``. ``last`` is the newest commit of each slot, ``timestamp_ms`` the timestamp of
+    the slot's oldest commit.
     """
 
     of: Ints
@@ -121,13 +121,13 @@ class Slots(NamedTuple):
 
 
 def odd_segments(commits: CommitArrays) -> Bools:
-    """Whether each segment is odd: a commit came out of order, or a timestamp must be wrong because it is far off."""
+    """Whether each segment is odd: a commit came out of order, or timestamps differ by decades."""
     starts = np.flatnonzero(begins(commits.segment))
     out_of_order = np.zeros(len(commits.order), np.bool_)
     out_of_order[1:] = (commits.order[1:] <= commits.order[:-1]) & (commits.segment[1:] == commits.segment[:-1])
     odd = np.zeros(int(commits.segment[-1]) + 1, np.bool_)
     lowest, highest = (each.reduceat(commits.timestamp_ms, starts) for each in (np.minimum, np.maximum))
-    # The difference of two 64-bit numbers may overflow; the difference of their halves does not.
+    # The difference of two 64-bit numbers may overflow, but the difference of their halves may not.
     too_wide = highest // 2 - lowest // 2 >= _SPAN // 4
     odd[commits.segment[starts]] = np.logical_or.reduceat(out_of_order, starts) | too_wide
     return odd
@@ -138,7 +138,7 @@ def slots_of(commits: CommitArrays, min_distance_ms: int) -> Slots:
     is_first = begins(commits.segment)
     of_segment = np.cumsum(is_first) - 1
     start = np.flatnonzero(is_first)
-    # Only the odd segments exceed these bounds, and their slots are not used.
+    # Only odd segments exceed these bounds, and the slots of odd segments are not used.
     since_start = np.clip(commits.timestamp_ms - commits.timestamp_ms[start][of_segment], -_SPAN // 2, _SPAN // 2)
     own = of_segment * _SPAN + since_start
     highest = np.maximum.accumulate(np.where(since_start < 0, of_segment * _SPAN, own))
@@ -152,9 +152,9 @@ def slots_of(commits: CommitArrays, min_distance_ms: int) -> Slots:
 
 
 def _far_apart(is_first: Bools, is_new: Bools, highest: Ints, min_distance_ms: int) -> Bools:
-    """Mark the commits that begin a slot: each is the first that is far enough after the previous slot's beginning.
+    """Mark the commits that begin a slot: the first commits at least ``min_distance_ms`` after the previous beginning.
 
-    A walk from slot to slot would need one step per slot. This loop doubles its step, so it needs few steps.
+    A loop from slot to slot would need one step per slot. This loop doubles its step, so it needs few steps.
     """
     if is_new.all():
         return is_new
@@ -172,13 +172,13 @@ def _far_apart(is_first: Bools, is_new: Bools, highest: Ints, min_distance_ms: i
 
 UNKNOWN_LAG = np.iinfo(np.int64).max
 Codes = npt.NDArray[np.int8]
-"""Burrow's numbers of statuses."""
+"""Statuses as Burrow's numbers."""
 
 
 class Windows(NamedTuple):
-    """Windows, each as it is right after its newest commit. The fields are the facts that the rules need.
+    """Windows right after their newest commit. The fields are the facts that the rules need.
 
-    ``least_lag`` is the lowest known lag of a window, or the largest number if no lag is known.
+    ``least_lag`` is the lowest known lag of a window, or `UNKNOWN_LAG` if no lag is known.
     """
 
     offset: Ints
@@ -192,9 +192,9 @@ class Windows(NamedTuple):
 
     @classmethod
     def of(cls, offset: Ints, lag: Ints, first_ms: Ints, last_ms: Ints, filled: Ints) -> Self:
-        """The facts of windows whose offsets and lags are rows of slots, oldest first.
+        """Compute the facts of windows. A row of ``offset`` and ``lag`` has the slots of a window, oldest first.
 
-        A window that is not full repeats its oldest slot, which changes no verdict.
+        If a window is not full, its oldest slot is repeated, which changes no verdict.
         """
         return cls(
             offset=offset[:, -1],
@@ -209,9 +209,9 @@ class Windows(NamedTuple):
 
 
 def judged(window: Windows, end: Ints, recent_least_end: Ints, now: Ints, rules: RuleSet) -> Codes:
-    """Burrow's verdict on each window, by the first rule that applies.
+    """Return Burrow's verdict on each window, by the first rule that applies.
 
-    ``end`` is the newest log end at ``now`` (epoch seconds), ``recent_least_end`` the lowest of the recent log ends.
+    ``end`` is the newest log end at ``now`` (epoch seconds). ``recent_least_end`` is the lowest recent log end.
     """
     complete = (window.filled / rules.intervals).astype(np.float32) >= np.float32(rules.minimum_complete)
     is_judged = (end - window.offset > rules.allowed_lag) & complete
@@ -229,7 +229,7 @@ def judged(window: Windows, end: Ints, recent_least_end: Ints, now: Ints, rules:
 
 
 def facts_of(kept: Sequence[OffsetSample]) -> dict[str, int]:
-    """Compute the facts of one window with these commits, by the reference model."""
+    """Compute the facts of a window with the commits ``kept``, by the reference model."""
     rewind = burrow_rules.rewind_index(kept)
     return {
         "offset": kept[-1].offset,
@@ -244,7 +244,7 @@ def facts_of(kept: Sequence[OffsetSample]) -> dict[str, int]:
 
 
 def _rewound(offset: Ints) -> Bools:
-    """Whether the offset decreased, and stayed below its value before the first decrease."""
+    """Whether a window's offset decreased, and stayed below its value before the first decrease."""
     falls = offset[:, 1:] < offset[:, :-1]
     found: Bools = np.logical_or.reduce(falls, axis=1)
     fallen = np.flatnonzero(found)

@@ -8,7 +8,7 @@ from karrot.settings.types import ValueKind, checked, duration, share, whole
 
 
 class RuleSet(NamedTuple):
-    """A set of Burrow's settings for windows and evaluator, with Burrow's defaults.
+    """Values of Burrow's settings for windows and evaluator, with Burrow's defaults.
 
     ``min_distance`` is in seconds, ``allowed_lag`` in messages. ``minimum_complete`` is a share of the ``intervals``.
     """
@@ -20,7 +20,7 @@ class RuleSet(NamedTuple):
     minimum_complete: float = 0.0
 
     def __str__(self) -> str:
-        """The set with all options, as a user could type it."""
+        """Return the rule set with all options, as a user could type it."""
         return (
             f"intervals={self.intervals},allowed_lag={self.allowed_lag},"
             f"min_distance={self.min_distance},minimum_complete={self.minimum_complete:g}"
@@ -37,9 +37,9 @@ _BURROWS: Final = "burrow"
 
 
 def read_rule_sets(texts: Sequence[str]) -> tuple[RuleSet, ...]:
-    """Parse the sets, each ``[NAME:]option=value,…``, in their order. Without any, return one with Burrow's defaults.
+    """Parse rule sets, each ``[NAME:]option=value,…``. Without ``texts``, return one rule set with Burrow's defaults.
 
-    If a set has no name, its text is used as its name. Raises `ValueError` with a message that says what is allowed.
+    If a rule set has no name, its text is its name. Raises `ValueError` with a message that says what is allowed.
     """
     sets = tuple(map(_read, texts)) or (RuleSet(_BURROWS),)
     names = [each.name for each in sets]
@@ -51,7 +51,7 @@ def read_rule_sets(texts: Sequence[str]) -> tuple[RuleSet, ...]:
 def _read(text: str) -> RuleSet:
     name, colon, rest = text.partition(":")
     if not colon:
-        # A rule without a value is an error and not the name of a set.
+        # An option without a value is an error and not the name of a rule set.
         is_name = text and "=" not in text and text.strip().replace("-", "_") not in _KINDS
         name, rest = (text, "") if is_name else ("", text)
     options = [_option(each.strip()) for each in rest.split(",") if each.strip()]
@@ -63,7 +63,7 @@ def _read(text: str) -> RuleSet:
 
 def _option(text: str) -> tuple[str, Any]:
     option, _, value = text.partition("=")
-    # Burrow's own configuration has hyphens.
+    # Burrow's own option names have hyphens.
     known = option.strip().replace("-", "_")
     if known not in _KINDS:
         raise ValueError(f"--rules: {option!r} is not a rule of Burrow; the rules are {', '.join(_KINDS)}")
