@@ -23,7 +23,7 @@ from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.derive.lag_minute import lag_minute
 from karrot.pipeline.derive.rates_minute import rates_minute, whole_listings
 from karrot.pipeline.derive.skew_minute import skew_minute
-from karrot.pipeline.schemas import EVENTS, PARTITIONS, columns_of, with_day
+from karrot.pipeline.schemas_and_conversions import EVENTS, PARTITIONS, columns_of, with_day
 from karrot.pipeline.spark_session import session
 from karrot.pipeline.store.table_files import SOURCES, Tables
 

@@ -31,7 +31,7 @@ from e2e.stack.stack import NEWEST_KAFKA, Parts, running
 from karrot.pipeline.evaluate.bucket_state import EvaluateRules
 from karrot.pipeline.evaluate.job import Evaluate, EvaluatedBatch, newest_record_ms
 from karrot.pipeline.evaluate.recent_log_ends import LogEndsFromParquet
-from karrot.pipeline.evaluate.verdict_delivery import to_stream
+from karrot.pipeline.evaluate.verdict_destinations import to_stream
 from karrot.pipeline.offsets.commits import decode_offsets
 from karrot.pipeline.replay.partition_statuses import ReplayOptions, VerdictTimes, changes, statuses, together
 from karrot.pipeline.spark_session import session

@@ -13,7 +13,7 @@ from typing import TypeVar
 import click
 import numpy as np
 
-from karrot.burrow.notifier import NotifierSettings
+from karrot.burrow.notification_rules import NotifierSettings
 from karrot.pipeline.evaluate.bucket_records import NewCommits, NewRecords, take
 from karrot.pipeline.evaluate.bucket_state import BucketState, EvaluateRules, LogEnds, Texts, source_key
 from karrot.pipeline.evaluate.bucket_verdicts import BucketTask

@@ -29,9 +29,9 @@ from e2e.stack.stack import NEWEST_KAFKA, Parts, running
 from karrot.pipeline.offsets.job import JsonTopic, LandOffsets, OffsetsSummary
 from karrot.pipeline.spark_session import session
 from karrot.pipeline.store.table_files import Tables
-from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
-from karrot.pipeline.stream.queries_and_checkpoints import run_queries
+from karrot.pipeline.stream.kafka_read_options import KafkaConnection, StartingOffsets
 from karrot.pipeline.stream.record_sources import RecordsFromKafka
+from karrot.pipeline.stream.streaming_queries import run_queries
 from karrot.watch.kafka_admin import KafkaCluster
 from support.kafka.offset_records import commit_key, commit_value
 

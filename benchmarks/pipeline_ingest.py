@@ -32,7 +32,7 @@ from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.next_group_state import summarize
 from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest
-from karrot.pipeline.schemas import LINE
+from karrot.pipeline.schemas_and_conversions import LINE
 from karrot.pipeline.spark_session import session
 from karrot.pipeline.store.table_files import Tables
 from support.burrow.lag_events import make_event, make_partition

@@ -28,7 +28,7 @@ from e2e.pipeline_hdfs import hdfs
 from e2e.pipeline_inputs import table_rows, write_inputs
 from e2e.pipeline_s3 import s3_server
 from e2e.pipeline_stores import Commands, LocalDisk, Store, downloaded, upload
-from karrot.pipeline.schemas import TABLES
+from karrot.pipeline.schemas_and_conversions import TABLES
 
 STEPS = (
     ("ingest", "--archive", "{inputs}/first"),

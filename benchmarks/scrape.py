@@ -20,7 +20,7 @@ from karrot.clock import SystemClock
 from karrot.event import LagEvent
 from karrot.eventlog.sqlite import SqliteEventLog, data_directory
 from karrot.reporters.prometheus import LogCollector, build, render
-from karrot.server.gunicorn import put_events_first
+from karrot.server.start_gunicorn import put_events_first
 from karrot.web.metrics import gzipped
 from support.burrow.lag_events import make_event
 from support.reporters.reporter_context import make_context

@@ -15,7 +15,7 @@ from karrot.event import TopicPartition
 from karrot.eventlog.sqlite import SqliteEventLog, data_directory
 from karrot.intake import Intake
 from karrot.watch.cluster_interface import Cluster, connect
-from karrot.watch.poll_and_judge import IntakeSink, PollOutcome, Watcher
+from karrot.watch.poll_loop import IntakeSink, PollOutcome, Watcher
 from karrot.watch.saved_state import dump, load, note_keeper
 from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 

@@ -34,7 +34,7 @@ from karrot.reporters import prometheus
 from karrot.reporters.base import GROUP, Context, PullReporter, PushReporter, Reporter
 from karrot.reporters.prometheus.group_metrics import MetricNameQuery, promql_queries
 from karrot.runbooks_and_remedies import RESYNC, WATCH
-from karrot.server.gunicorn import LeaderProcess, Server, refuse_taken_port
+from karrot.server.start_gunicorn import LeaderProcess, Server, refuse_taken_port
 from karrot.settings.loading import Loaded, SettingsError, checked, read_secrets_again
 from karrot.settings.options import Settings, effective, needs_restart
 from karrot.settings.sources import DEFAULT
@@ -256,7 +256,7 @@ def _duties(settings: Settings) -> Mapping[str, Callable[[Settings, EventLog, In
     if settings.burrow_url:
         duties[RESYNC] = _resync
     if settings.watch_bootstrap:
-        from karrot.watch.poll_and_judge import serve_watch
+        from karrot.watch.poll_loop import serve_watch
 
         duties[WATCH] = serve_watch
     return duties

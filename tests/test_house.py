@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from karrot.pipeline.schemas import DERIVED
+from karrot.pipeline.schemas_and_conversions import DERIVED
 from tools.budget import budget, measured
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -13,10 +13,10 @@ from karrot.api.bodies import Component, Reporters
 from karrot.doctor.checks import Finding, Level
 from karrot.doctor.run_all_checks import all_checks
 from karrot.event import GroupKey, LagEvent, OffsetSample, Source
-from karrot.eventlog import watched_groups
+from karrot.eventlog import watch_data_of_groups
 from karrot.eventlog.base import GroupState, IncidentState, ReporterState
 from karrot.eventlog.next_group_state import summarize
-from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
+from karrot.eventlog.watch_data_of_groups import GroupHealth, WatchedCluster
 from karrot.render import runbooks_dir, templates_dir
 from karrot.render.prometheus_rules import alert_rules
 from karrot.reporters.prometheus import build, render
@@ -141,7 +141,7 @@ def website_of(source: str) -> Website:
         known = GroupHealth("orders-STOP", "Stable", 3, 1, 0, 1, 1, 1, 2)
         groups = (health, known)
         poll = WatchedCluster("prod-eu", website.clock.wall, 0.1, website.log.log_time_ms(), 300_000, groups, others=2)
-        watched_groups.keep(website.log, poll)
+        watch_data_of_groups.keep(website.log, poll)
     for event in events_of(source):
         website.context.intake.accept(event)
     return website
@@ -281,7 +281,7 @@ def test_banners_on_the_event_log_are_true_for_both_sources() -> None:
 
 def test_the_first_page_of_a_karrot_that_polls_kafka_needs_no_burrow() -> None:
     website = make_website(duties=(WATCH,), expected_clusters=["prod-eu"])
-    watched_groups.keep(website.log, WatchedCluster("prod-eu", 0, 0.0, 0, 0, ()))
+    watch_data_of_groups.keep(website.log, WatchedCluster("prod-eu", 0, 0.0, 0, 0, ()))
     assert false_for(KAFKA, said_at(website, "/")) == []
 
 

@@ -24,7 +24,7 @@ from karrot.intake import Intake
 from karrot.reload_changed_files import Certificate
 from karrot.reporters.base import Context, Reporter
 from karrot.runbooks_and_remedies import TABLES_PROBLEMS
-from karrot.server.gunicorn import LeaderProcess
+from karrot.server.start_gunicorn import LeaderProcess
 from karrot.settings.loading import Loaded, SettingsError, load
 from karrot.settings.options import Archive, Kafka, Settings
 from karrot.settings.types import Bucket, Secret

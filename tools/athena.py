@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from karrot.pipeline.schemas import OFFSETS, STREAMED, TABLES
+from karrot.pipeline.schemas_and_conversions import OFFSETS, STREAMED, TABLES
 
 FILE = Path(__file__).resolve().parents[1] / "templates" / "athena" / "columns.yaml"
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from karrot.pipeline.schemas import STREAMED
+from karrot.pipeline.schemas_and_conversions import STREAMED
 from support.burrow.fake.simulated_kafka import ConsumerGroup, Deletion, SimulatedCommit
 from tools.history_generator.history_scenario import CLUSTERS, DAY, consumer_groups, planted
 

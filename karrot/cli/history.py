@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karrot.cli.errors import NotDone, Refused, valid
-from karrot.cli.groups import OFFSETS
+from karrot.cli.groups_status_lag import OFFSETS
 from karrot.cli.options import Command, option_set, read_span, reads
 from karrot.cli.print_table import (
     UNKNOWN,

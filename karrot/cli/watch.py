@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karrot.cli.errors import end_on_signals, valid
-from karrot.cli.groups import KAFKA, health_fields, sum_of_known, tally
+from karrot.cli.groups_status_lag import KAFKA, health_fields, sum_of_known, tally
 from karrot.cli.options import (
     brokers_option,
     client_properties_option,
@@ -23,7 +23,7 @@ from karrot.cli.print_table import Column, PrintedTable, print_lines, terminal_w
 from karrot.text import clock, counted_plain
 
 if TYPE_CHECKING:
-    from karrot.watch.poll_and_judge import PollOutcome, Send
+    from karrot.watch.poll_loop import PollOutcome, Send
 
 
 _COLUMNS = (
@@ -94,11 +94,11 @@ def watch(
     The command needs confluent-kafka: pip install 'karrot-burrow[kafka]'
     """
     from karrot import logs
-    from karrot.burrow.notifier import NameFilter
+    from karrot.burrow.notification_rules import NameFilter
     from karrot.clock import SystemClock
     from karrot.watch.client_process import ClientProcess
     from karrot.watch.cluster_interface import connect
-    from karrot.watch.poll_and_judge import Watcher, run
+    from karrot.watch.poll_loop import Watcher, run
     from karrot.watch.saved_state import file_keeper
 
     stop = threading.Event()
@@ -167,6 +167,6 @@ def _as_table(outcome: "PollOutcome") -> list[str]:
 
 def _poster(url: str, user: str | None, stop: threading.Event) -> "Send":
     from karrot import render
-    from karrot.watch.poll_and_judge import PostSink
+    from karrot.watch.poll_loop import PostSink
 
     return PostSink(valid(partial(render.webhook, url)), valid(partial(credentials, user)), stop.wait).send

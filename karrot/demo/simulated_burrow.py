@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import Raw, json
 from werkzeug import Response
 
-from karrot.burrow.notifier import NotifiedGroup, NotifierSettings, notify
+from karrot.burrow.notification_rules import NotifiedGroup, NotifierSettings, notify
 from karrot.burrow.payload import result_to_wire
 from karrot.burrow.rules import DEFAULT_INTERVALS, TrackedPartition, evaluate_group
 from karrot.clock import Clock

@@ -12,7 +12,7 @@ from karrot.doctor.checks import (
     burrow_notifier,
     burrow_storage,
     storing_and_delivering,
-    verdict_arrival,
+    verdicts_arrive_unchanged,
 )
 from karrot.doctor.read_and_check_evaluate import EvaluateSeen, last_batch, read_evaluate
 from karrot.doctor.read_and_check_prometheus import PrometheusSeen, read_prometheus, target
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 _CHECKS: dict[tuple[str, ...], Sequence[Check]] = {
     ("Burrow",): (*burrow_notifier.CHECKS, *burrow_storage.CHECKS),
-    ("Burrow", "Karrot"): verdict_arrival.CHECKS,
+    ("Burrow", "Karrot"): verdicts_arrive_unchanged.CHECKS,
     ("evaluate",): (last_batch,),
     ("Karrot",): storing_and_delivering.CHECKS,
     ("Prometheus",): (target,),

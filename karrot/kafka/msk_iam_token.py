@@ -12,7 +12,7 @@ from botocore.credentials import ReadOnlyCredentials
 from botocore.exceptions import BotoCoreError, NoCredentialsError, NoRegionError
 from botocore.session import Session
 
-from karrot.aws.errors import fault_of
+from karrot.aws.classify_errors import fault_of
 from karrot.kafka.client_properties import NoToken
 
 _SERVICE = "kafka-cluster"

@@ -29,9 +29,9 @@ from karrot.eventlog.next_group_state import Arrival, after
 from karrot.eventlog.sql_log import Limits
 from karrot.pipeline.ingest.event_sources import EventSource
 from karrot.pipeline.ingest.events import REQUIRED, parsed, why_unusable
-from karrot.pipeline.schemas import CORRUPT, GROUP, LINE, LONG, STRING, columns_of, struct
+from karrot.pipeline.schemas_and_conversions import CORRUPT, GROUP, LINE, LONG, STRING, columns_of, struct
 from karrot.pipeline.store.hadoop_filesystem import read_text, write_text
-from karrot.pipeline.stream.queries_and_checkpoints import start_query
+from karrot.pipeline.stream.streaming_queries import start_query
 from karrot.reporters.base import Context, ReportFailed
 from karrot.reporters.cloudwatch.boto_client import PutMetricData
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, Dimensions, MetricKey

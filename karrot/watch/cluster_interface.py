@@ -46,8 +46,8 @@ class GroupMember(NamedTuple):
 class Description:
     """A group as its coordinator describes it.
 
-    ``state`` is one of `karrot.eventlog.watched_groups.STATES`. ``coordinator`` is the id of the coordinating broker.
-    ``members`` is ``None`` if the members are not known.
+    ``state`` is one of `karrot.eventlog.watch_data_of_groups.STATES`. ``coordinator`` is the id of the coordinating
+    broker. ``members`` is ``None`` if the members are not known.
     """
 
     state: str

@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from karrot.burrow.notifier import NameFilter
+from karrot.burrow.notification_rules import NameFilter
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Source, TopicPartition, readable
-from karrot.eventlog.watched_groups import GroupHealth
+from karrot.eventlog.watch_data_of_groups import GroupHealth
 from karrot.watch.cluster_interface import Cluster, Description, Failure, Listing
 
 _REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # the library'
 )
 
 from karrot.event import FirstUnread, TopicPartition
-from karrot.eventlog.watched_groups import UNKNOWN_STATE
+from karrot.eventlog.watch_data_of_groups import UNKNOWN_STATE
 from karrot.kafka.client_properties import without_moment
 from karrot.watch.cluster_interface import ClusterError, Description, Failure, GroupMember, Listing
 

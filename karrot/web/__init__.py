@@ -10,7 +10,7 @@ from flask import Flask
 from karrot.jinja_filters import FILTERS
 from karrot.render import runbooks_dir, templates_dir
 from karrot.runbooks_and_remedies import runbook_of_failing
-from karrot.web import health, metrics, problems, static_files, webhook
+from karrot.web import error_answers, health, metrics, static_files, webhook
 from karrot.web.api import routes as api
 from karrot.web.api.answers import instant
 from karrot.web.context import EXTENSION, Credentials, WebContext, add_headers
@@ -56,7 +56,7 @@ def create_app(context: WebContext) -> Flask:
         runbooks_dir(), templates_dir() / "prometheus" / "alerts.yaml"
     )
     _prepare_templates(app, context)
-    problems.install(app)
+    error_answers.install(app)
     for module in (webhook, metrics, health, api, pages, runbooks, static_files):
         app.register_blueprint(module.routes)
     app.after_request(add_headers)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from flask import g, request
 
 from karrot.web.context import Credentials, web_context
-from karrot.web.problems import FOR_READERS, Problem
+from karrot.web.error_answers import FOR_READERS, Problem
 
 _BASIC = 'Basic realm="karrot", charset="UTF-8"'
 _BEARER = 'Bearer realm="karrot"'

@@ -19,7 +19,7 @@ from karrot.eventlog.base import LogUnavailableError, OverloadedError, PendingAp
 from karrot.runbooks_and_remedies import CODES
 from karrot.web import auth
 from karrot.web.context import RESPONSE_HEADERS, WebContext, web_context
-from karrot.web.problems import RETRY_AFTER, Problem
+from karrot.web.error_answers import RETRY_AFTER, Problem
 
 LARGE_BODY = 1024 * 1024
 """Bodies with more bytes are parsed one at a time, because parsed JSON can take 25 times its size in memory."""

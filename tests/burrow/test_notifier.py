@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from karrot.burrow.notifier import NotifiedGroup, NotifierSettings, notify
+from karrot.burrow.notification_rules import NotifiedGroup, NotifierSettings, notify
 from karrot.event import OpenIncident, Status
 
 CASES = json.loads((Path(__file__).parents[1] / "data/burrow/evaluation_cases.json").read_text())["notifier_cases"]

@@ -18,8 +18,8 @@ from karrot.clock import SystemClock
 from karrot.doctor import Finding, Level
 from karrot.pipeline.evaluate.job import EvaluatedBatch
 from karrot.pipeline.evaluate.metrics_and_health import EvaluateMetrics
-from karrot.pipeline.evaluate.verdict_delivery import VerdictDelivery
-from karrot.pipeline.stream.metrics_server import MetricsPort
+from karrot.pipeline.evaluate.verdict_destinations import VerdictDelivery
+from karrot.pipeline.stream.metrics_and_health_server import MetricsPort
 from support.burrow.fake_burrow_rig import FakeBurrowRig, fake_burrow, simulated_group
 from support.burrow.recorded_bodies import recorded_body
 from support.burrow.restartable_burrow import Outage

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from karrot.cli import main
 from karrot.cli.errors import NotDone
-from karrot.cli.groups import (
+from karrot.cli.groups_status_lag import (
     GroupAnswers,
     ask,
     ask_kafka,

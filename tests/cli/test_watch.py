@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from karrot.cli import main
 from karrot.cli.watch import _as_json, _as_table, _print
 from karrot.event import LagEvent, PartitionLag, Source
-from karrot.eventlog.watched_groups import GroupHealth
-from karrot.watch.poll_and_judge import PollOutcome
+from karrot.eventlog.watch_data_of_groups import GroupHealth
+from karrot.watch.poll_loop import PollOutcome
 from support.kafka.mock_brokers import mock_brokers
 from support.waiting import wait_for
 

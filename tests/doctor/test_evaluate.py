@@ -14,9 +14,9 @@ from karrot.doctor.read_and_check_evaluate import EvaluateSeen, read_evaluate
 from karrot.http_client import Limits, RequestFailed
 from karrot.pipeline.evaluate.job import EvaluatedBatch
 from karrot.pipeline.evaluate.metrics_and_health import EVALUATE_METRICS, EvaluateMetrics
-from karrot.pipeline.evaluate.verdict_delivery import VerdictDelivery
+from karrot.pipeline.evaluate.verdict_destinations import VerdictDelivery
 from karrot.pipeline.run.step_loop import RunMetrics
-from karrot.pipeline.stream.metrics_server import MetricsPort
+from karrot.pipeline.stream.metrics_and_health_server import MetricsPort
 from support.doctor_snapshots import evaluate_snapshot, only_finding, passes
 from support.manual_clock import ManualClock
 from support.servers.scripted_server import http_response, scripted_server

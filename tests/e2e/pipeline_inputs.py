@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from karrot.pipeline.schemas import STREAMED
+from karrot.pipeline.schemas_and_conversions import STREAMED
 from support.kafka.offset_records import commit_key, commit_value
 from support.pipeline.archive_segments import HOUR_MS, segment_line, write_segment
 from support.pipeline.kafka_source_rows import KAFKA_SOURCE_SCHEMA

@@ -17,7 +17,7 @@ from karrot.history.table_queries import History
 from karrot.pipeline.offsets.job import LandOffsets
 from karrot.pipeline.offsets.log_ends import EndsPoll
 from karrot.pipeline.store.table_files import Tables
-from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
+from karrot.pipeline.stream.kafka_read_options import KafkaConnection, StartingOffsets
 from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, RecordsFromKafka
 from karrot.watch.kafka_admin import KafkaCluster
 

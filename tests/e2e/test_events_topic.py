@@ -22,7 +22,7 @@ from karrot.burrow.payload import to_wire
 from karrot.pipeline.ingest.event_sources import EventsFromArchive, EventsFromTopic, EventSource
 from karrot.pipeline.ingest.job import Ingest, IngestSummary
 from karrot.pipeline.store.table_files import Tables
-from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
+from karrot.pipeline.stream.kafka_read_options import KafkaConnection, StartingOffsets
 from karrot.pipeline.stream.record_sources import RecordsFromKafka
 from karrot.watch.kafka_admin import KafkaCluster
 from support.burrow.lag_events import make_event

@@ -22,7 +22,7 @@ from e2e.stack.kafka import Kafka
 from e2e.waiting import wait_for
 from karrot.pipeline.offsets.job import JsonTopic, LandOffsets, OffsetsSummary
 from karrot.pipeline.store.table_files import Tables
-from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
+from karrot.pipeline.stream.kafka_read_options import KafkaConnection, StartingOffsets
 from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, RecordsFromKafka
 from karrot.watch.kafka_admin import KafkaCluster
 from support.kafka.offset_records import commit_key, commit_value

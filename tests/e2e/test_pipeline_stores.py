@@ -13,7 +13,7 @@ from e2e.pipeline_inputs import EVENTS, table_rows, write_inputs
 from e2e.pipeline_s3 import s3_server
 from e2e.pipeline_stores import Commands, ListingReader, Store, downloaded, upload
 from karrot.cli import main
-from karrot.pipeline.schemas import DERIVED, TABLES
+from karrot.pipeline.schemas_and_conversions import DERIVED, TABLES
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

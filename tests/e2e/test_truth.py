@@ -20,7 +20,7 @@ from karrot.pipeline.ingest.job import Ingest, IngestSummary
 from karrot.pipeline.offsets.job import LandOffsets
 from karrot.pipeline.offsets.log_ends import EndsPoll, PollSummary
 from karrot.pipeline.store.table_files import Tables
-from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
+from karrot.pipeline.stream.kafka_read_options import KafkaConnection, StartingOffsets
 from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, RecordsFromKafka
 from karrot.watch.kafka_admin import KafkaCluster
 from support.pipeline.archive_segments import segment_line, write_segment

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from karrot.burrow.notifier import NotifierSettings
+from karrot.burrow.notification_rules import NotifierSettings
 from karrot.burrow.payload import parse_webhook
 from karrot.event import Status
 from support.burrow.fake.fake_burrow import BurrowSettings, FakeBurrow

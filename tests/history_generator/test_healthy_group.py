@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from karrot.burrow.notifier import NotifierSettings
+from karrot.burrow.notification_rules import NotifierSettings
 from karrot.event import Kind, LagEvent, Status
 from support.burrow.fake.fake_burrow import BurrowSettings, FakeBurrow, Post
 from support.burrow.fake.simulated_kafka import Behaviour, ConsumerGroup, Phase, SimulatedTopic

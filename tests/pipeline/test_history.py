@@ -11,7 +11,7 @@ from karrot.history.results import Incident, SeriesPoint
 from karrot.history.table_files_in_folder import TablesInFolder
 from karrot.history.table_queries import History
 from karrot.history.time_ranges import TimeRange
-from karrot.pipeline.schemas import DERIVED, INCIDENTS, LAG_MINUTE, TABLES, with_day
+from karrot.pipeline.schemas_and_conversions import DERIVED, INCIDENTS, LAG_MINUTE, TABLES, with_day
 from karrot.pipeline.store.table_files import Tables, read_note
 from support.pipeline.event_rows import frame_of_rows
 from support.pipeline.row_times import MIDNIGHT, minute_at

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest
-from karrot.pipeline.schemas import DERIVED, ENDS, with_day
+from karrot.pipeline.schemas_and_conversions import DERIVED, ENDS, with_day
 from karrot.pipeline.store.table_files import SOURCES, Tables
 from support.pipeline.event_rows import frame_of_rows
 from support.pipeline.expected_tables.all_tables import Rules, tables_of_archive

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from sqlglot import expressions as sql
 
 from karrot.cli import main
-from karrot.pipeline.schemas import TABLES
+from karrot.pipeline.schemas_and_conversions import TABLES
 from karrot.render.athena import athena
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from karrot.reporters.prometheus import render
-from karrot.server.gunicorn import LeaderProcess
+from karrot.server.start_gunicorn import LeaderProcess
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 

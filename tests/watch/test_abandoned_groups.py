@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from karrot.burrow.notifier import NameFilter
+from karrot.burrow.notification_rules import NameFilter
 from karrot.event import TopicPartition
 from karrot.eventlog.next_group_state import summarize
 from karrot.watch.cluster_interface import Failure

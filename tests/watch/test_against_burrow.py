@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from karrot.burrow.rules import evaluate_group
-from karrot.watch.poll_and_judge import PollOutcome, Watcher
+from karrot.watch.poll_loop import PollOutcome, Watcher
 from support.burrow.burrow_storage import Storage
 from support.burrow.fake.simulated_groups import BEHAVIOURS
 from support.burrow.fake.simulated_kafka import (

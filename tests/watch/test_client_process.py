@@ -18,7 +18,7 @@ from karrot.event import FirstUnread
 from karrot.settings.types import Secret
 from karrot.watch.client_process import ClientProcess
 from karrot.watch.cluster_interface import Cluster, ClusterError, NotConnected, connect
-from karrot.watch.poll_and_judge import PollOutcome, Watcher, run
+from karrot.watch.poll_loop import PollOutcome, Watcher, run
 from support.child_process import runs
 from support.kafka.clusters_in_child import PLACE, aborting, cluster, never, unreachable, without_token, wrong
 from support.manual_clock import ManualClock

@@ -3,7 +3,7 @@
 import pytest
 
 from karrot.event import LagEvent, PartitionLag, TopicPartition
-from karrot.eventlog.watched_groups import GroupHealth
+from karrot.eventlog.watch_data_of_groups import GroupHealth
 from karrot.watch.cluster_interface import ClusterError, Failure
 from karrot.watch.cluster_reader import ClusterReader
 from support.kafka.in_memory_kafka import InMemoryKafka, make_member

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from karrot.burrow.notifier import NameFilter
+from karrot.burrow.notification_rules import NameFilter
 from support.kafka.in_memory_kafka import make_member
 from support.kafka.watch_rig import NEW, OLD, WatchRig
 

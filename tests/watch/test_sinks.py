@@ -11,10 +11,10 @@ from karrot.burrow.payload import parse_stored
 from karrot.event import GroupKey, Kind, LagEvent, PartitionLag, Source
 from karrot.eventlog.base import Appended, LogUnavailableError, save_outcome
 from karrot.eventlog.sqlite.store import MemoryEventLog
-from karrot.eventlog.watched_groups import GroupHealth
+from karrot.eventlog.watch_data_of_groups import GroupHealth
 from karrot.intake import Intake
 from karrot.reporters.prometheus import build, render
-from karrot.watch.poll_and_judge import IntakeSink, PollOutcome, PostSink
+from karrot.watch.poll_loop import IntakeSink, PollOutcome, PostSink
 from karrot.watch.verdicts_and_incidents import deleted
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import pytest
 import structlog
-from watch.test_poll_and_judge import A, B, Rig
+from watch.test_poll_loop import A, B, Rig
 
 from karrot.event import Kind, LagEvent, TopicPartition
 from karrot.signals import signals_of

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.event import FirstUnread, LagEvent, Source
-from karrot.eventlog import watched_groups
+from karrot.eventlog import watch_data_of_groups
 from karrot.eventlog.base import ReporterState
-from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
+from karrot.eventlog.watch_data_of_groups import GroupHealth, WatchedCluster
 from karrot.history.results import HourlyHistory, Incident, SeriesPoint
 from karrot.history.time_ranges import DayRange
 from karrot.jinja_filters import marked
@@ -387,7 +387,7 @@ def test_a_watched_group_without_a_verdict_has_a_page_with_its_state_and_no_lag(
     ):
         health = GroupHealth("orders", "Stable", 3, 1, 0, None, None, 0, uncommitted)
         poll = WatchedCluster("prod", 1, 0.1, website.log.log_time_ms(), 300_000, (health,))
-        watched_groups.keep(website.log, poll)
+        watch_data_of_groups.keep(website.log, poll)
         text = read(website, "/group", cluster="prod", consumer="orders")
         assert sentence in text
         assert "Stable" in text
@@ -400,7 +400,7 @@ def test_the_first_verdict_of_watch_does_not_stand_for_the_groups_that_have_none
     states = {"orders": "Stable", "billing": "Stable", "search": "Empty", "gone": "Dead"}
     found = tuple(GroupHealth(name, state, 1, 1, 0, None, None) for name, state in states.items())
     poll = WatchedCluster("prod", 1, 0.1, website.log.log_time_ms(), 300_000, found)
-    watched_groups.keep(website.log, poll)
+    watch_data_of_groups.keep(website.log, poll)
     text = read(website)
     assert "1 of 1 group is not OK" in text
     assert "2 more groups have no verdict yet, so their lag is unknown" in text
@@ -607,7 +607,7 @@ def test_a_burrow_without_groups_does_not_look_like_a_new_karrot() -> None:
 
 def test_a_cluster_that_watch_polls_has_no_silent_burrow_also_before_its_first_verdict() -> None:
     website = make_website(duties=(WATCH,), expected_clusters=["prod-eu", "prod-us"])
-    watched_groups.keep(website.log, WatchedCluster("prod-eu", 0, 0.0, 0, 0, ()))
+    watch_data_of_groups.keep(website.log, WatchedCluster("prod-eu", 0, 0.0, 0, 0, ()))
     text = read(website)
     assert "Burrow never sent an event (prod-us)" in text
     take(website, make_event())
@@ -621,7 +621,7 @@ def test_a_cluster_that_watch_polls_has_no_silent_burrow_also_before_its_first_v
 def test_groups_that_are_no_consumer_groups_are_counted_above_the_list() -> None:
     website = take(make_website(duties=(WATCH,)), make_event(source=Source.KAFKA))
     poll = WatchedCluster("prod-eu", 1, 0.1, website.log.log_time_ms(), 300_000, (), others=2)
-    watched_groups.keep(website.log, poll)
+    watch_data_of_groups.keep(website.log, poll)
     assert "2 groups of prod-eu not watched yet (share groups or other kinds)" in re.sub(r"<[^>]+>", "", read(website))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Self
 
-from karrot.burrow.notifier import NotifierSettings
+from karrot.burrow.notification_rules import NotifierSettings
 from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent, Source, Status
 from support.burrow.fake.fake_burrow import BurrowSettings, FakeBurrow, Post

@@ -11,7 +11,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from karrot.burrow.notifier import NotifiedGroup, notify
+from karrot.burrow.notification_rules import NotifiedGroup, notify
 from karrot.burrow.rules import DEFAULT_INTERVALS, TrackedPartition, evaluate_group
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Status
 from support.burrow.fake.fake_burrow import HISTORY_SECONDS, BurrowSettings, Post, incident_id, posted

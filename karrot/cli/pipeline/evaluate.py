@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from karrot.pipeline.evaluate.bucket_state import EvaluateRules
     from karrot.pipeline.evaluate.job import EvaluatedBatch
     from karrot.pipeline.evaluate.metrics_and_health import EvaluateMetrics
-    from karrot.pipeline.evaluate.verdict_delivery import Deliver
+    from karrot.pipeline.evaluate.verdict_destinations import Deliver
     from karrot.pipeline.offsets.log_ends import PollSummary
 
 _TABLES = "tables"
@@ -104,10 +104,10 @@ def evaluate(**asked: Any) -> None:
         from karrot.pipeline.evaluate.job import to_tables
         from karrot.pipeline.evaluate.metrics_and_health import EvaluateMetrics
         from karrot.pipeline.evaluate.recent_log_ends import LogEndsFromKafka, LogEndsFromParquet, LogEndSource
-        from karrot.pipeline.evaluate.verdict_delivery import to_each
+        from karrot.pipeline.evaluate.verdict_destinations import to_each
         from karrot.pipeline.store.write_lease import EVENTS, evaluate_lease, writing
-        from karrot.pipeline.stream.queries_and_checkpoints import checkpoint_reader, run_queries
         from karrot.pipeline.stream.record_sources import RecordsFromKafka, RecordsFromParquet, RecordSource
+        from karrot.pipeline.stream.streaming_queries import checkpoint_reader, run_queries
 
         clock, stop, cluster = SystemClock(), threading.Event(), asked["cluster"]
         if asked["follow"]:
@@ -187,7 +187,7 @@ def _list(heading: str, names: Sequence[str]) -> None:
 
 
 def _rules(asked: Mapping[str, Any]) -> "EvaluateRules":
-    from karrot.burrow.notifier import NameFilter, NotifierSettings
+    from karrot.burrow.notification_rules import NameFilter, NotifierSettings
     from karrot.pipeline.evaluate.bucket_state import EvaluateRules
 
     own = NameFilter.of(asked["group_allowlist"], asked["group_denylist"])
@@ -208,7 +208,7 @@ def _rules(asked: Mapping[str, Any]) -> "EvaluateRules":
 
 def _receivers(asked: Mapping[str, Any]) -> "dict[str, Deliver | None]":
     """Read --to. Return each receiver by its name; ``None`` stands for the tables. Raises Refused or ValueError."""
-    from karrot.pipeline.evaluate.verdict_delivery import to_karrot, to_stream
+    from karrot.pipeline.evaluate.verdict_destinations import to_karrot, to_stream
 
     found: dict[str, Deliver | None] = {}
     for part in asked["target"].split(","):
@@ -234,7 +234,7 @@ def _receivers(asked: Mapping[str, Any]) -> "dict[str, Deliver | None]":
 def _topic(topic: str, asked: Mapping[str, Any]) -> "Deliver":
     """Return the receiver for a topic, which connects only later. Raises Refused or ValueError."""
     from karrot.kafka import client_properties
-    from karrot.pipeline.evaluate.verdict_delivery import to_topic
+    from karrot.pipeline.evaluate.verdict_destinations import to_topic
     from karrot.reporters.kafka.reporter import TopicWriter
     from karrot.settings import types
     from karrot.settings.options import Kafka

@@ -69,7 +69,7 @@ def in_a_sentence(error: Exception, asked: Mapping[str, Any]) -> Refused | None:
     from karrot.kafka.client_properties import PropertiesError, without_values
     from karrot.pipeline.store.table_files import NewerTables
     from karrot.pipeline.store.write_lease import LeaseHeld, LeaseLost
-    from karrot.pipeline.stream.kafka_connection import KafkaConnection
+    from karrot.pipeline.stream.kafka_read_options import KafkaConnection
     from karrot.pipeline.stream.record_sources import ConnectorMissing, NoRecords
     from karrot.watch.cluster_interface import ClusterError
 

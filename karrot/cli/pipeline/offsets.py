@@ -69,8 +69,8 @@ def offsets(**asked: Any) -> None:
         from karrot.pipeline.offsets.job import LandOffsets
         from karrot.pipeline.offsets.log_ends import LandEnds
         from karrot.pipeline.store.write_lease import offsets_lease, writing
-        from karrot.pipeline.stream.queries_and_checkpoints import run_queries
         from karrot.pipeline.stream.record_sources import RecordsFromParquet
+        from karrot.pipeline.stream.streaming_queries import run_queries
 
         stop = threading.Event()
         if follow:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from karrot.pipeline.ingest.event_sources import EventSource
     from karrot.pipeline.store.table_files import Tables
-    from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
+    from karrot.pipeline.stream.kafka_read_options import KafkaConnection, StartingOffsets
     from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
     from karrot.watch.kafka_admin import KafkaCluster
 
@@ -265,7 +265,7 @@ class Reached(NamedTuple):
 
 def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
     """Read the options for Kafka, but do not connect. Raises Refused."""
-    from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
+    from karrot.pipeline.stream.kafka_read_options import KafkaConnection, StartingOffsets
     from karrot.watch.cluster_interface import connect
 
     addresses, properties = asked["bootstrap_servers"], asked["command_config"]
@@ -309,7 +309,7 @@ def served(port: int | None, metrics: "Collector", health: Callable[[], str | No
     """Serve the metrics on ``port``; ``None`` serves nothing. Raises Refused if the port is in use."""
     from prometheus_client import CollectorRegistry
 
-    from karrot.pipeline.stream.metrics_server import MetricsPort
+    from karrot.pipeline.stream.metrics_and_health_server import MetricsPort
 
     if port is None:
         yield

@@ -64,7 +64,7 @@ def stale(**asked: Any) -> None:
     webhook = asked["webhook"]
     deliver = to_stream(sys.stdout) if webhook is None else valid(partial(to_webhook, webhook))
     with started("stale", asked) as (spark, tables):
-        from karrot.pipeline.stream.queries_and_checkpoints import run_queries
+        from karrot.pipeline.stream.streaming_queries import run_queries
 
         stop, troubled = threading.Event(), list["DeliverySummary"]()
         checkpoint = checkpoint_in(spark, asked, tables.checkpoint("stale"))

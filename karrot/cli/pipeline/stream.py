@@ -71,7 +71,7 @@ def stream(**asked: Any) -> None:
         from karrot.pipeline.ingest.job import Ingest
         from karrot.pipeline.publish_to_cloudwatch import Fanout, Publisher, notes_beside
         from karrot.pipeline.store.write_lease import EVENTS, writing
-        from karrot.pipeline.stream.queries_and_checkpoints import run_queries
+        from karrot.pipeline.stream.streaming_queries import run_queries
         from karrot.reporters.cloudwatch.boto_client import open_client
 
         if every is not None:

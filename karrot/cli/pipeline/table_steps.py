@@ -42,7 +42,7 @@ def compact(**asked: Any) -> None:
     The exit code is 1 if the command failed or if another command writes the tables.
     """
     with shared.started("compact", asked) as (spark, tables):
-        from karrot.pipeline.store import compact as job
+        from karrot.pipeline.store import compact_and_expire as job
         from karrot.pipeline.store.write_lease import DERIVED, writing
 
         shared.require_tables(spark, tables, asked)

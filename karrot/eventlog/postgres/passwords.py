@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from karrot.aws.errors import fault_of
+from karrot.aws.classify_errors import fault_of
 from karrot.eventlog.postgres.connections import DatabaseUrl, Password
 from karrot.settings.options import Settings
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from karrot.pipeline.derive.status_intervals import in_order, severity, silent_before, status_named
-from karrot.pipeline.schemas import GROUP, INCIDENTS, VERDICT_RUNS, columns_of, with_day
+from karrot.pipeline.schemas_and_conversions import GROUP, INCIDENTS, VERDICT_RUNS, columns_of, with_day
 
 _OBSERVATION, _INCIDENT, _CLOSE, _DELETED = "observation", "incident", "close", "deleted"
 _ENDING = (_OBSERVATION, _CLOSE, _DELETED)

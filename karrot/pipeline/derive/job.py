@@ -39,7 +39,7 @@ from karrot.pipeline.derive.slo_daily import Objective, slo_daily
 from karrot.pipeline.derive.status_intervals import verdict_runs
 from karrot.pipeline.derive.status_intervals_and_incidents import derive_history
 from karrot.pipeline.derive.tables_from_commits import DayHandover, PartitionLagJob
-from karrot.pipeline.schemas import UNIQUE_BY
+from karrot.pipeline.schemas_and_conversions import UNIQUE_BY
 from karrot.pipeline.store.hadoop_filesystem import listing
 from karrot.pipeline.store.table_files import (
     SOURCES,

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from karrot.event import Status
 from karrot.pipeline.derive.status_intervals import severity, status_named
-from karrot.pipeline.schemas import GROUP, LAG_MINUTE, LOG, PARTITION, columns_of
+from karrot.pipeline.schemas_and_conversions import GROUP, LAG_MINUTE, LOG, PARTITION, columns_of
 
 _SEQ_BITS = 47
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from karrot.event import AgeKind, Source
 from karrot.eventlog.log_end_history import REFRESH_MS
-from karrot.pipeline.schemas import LOG, rounded
+from karrot.pipeline.schemas_and_conversions import LOG, rounded
 
 _BEHIND_MS: Final = 60_000
 """How old a verdict's log end can be. Burrow's log ends are up to one refresh old, by default 10 s."""

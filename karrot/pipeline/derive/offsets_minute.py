@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from karrot.pipeline.schemas import OFFSETS_MINUTE, PARTITION, columns_of
+from karrot.pipeline.schemas_and_conversions import OFFSETS_MINUTE, PARTITION, columns_of
 
 
 def offsets_minute(commits: DataFrame) -> DataFrame:

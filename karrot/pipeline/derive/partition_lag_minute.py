@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from karrot.pipeline.derive.lag_seconds import seconds_behind, with_log_end
-from karrot.pipeline.schemas import LOG, PARTITION, PARTITION_LAG_MINUTE, columns_of
+from karrot.pipeline.schemas_and_conversions import LOG, PARTITION, PARTITION_LAG_MINUTE, columns_of
 
 FORGOTTEN: Final = timedelta(days=31)
 """A partition is left out when its last commit is older than this: its tombstone was probably missed."""

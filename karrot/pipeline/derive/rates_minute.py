@@ -10,7 +10,7 @@ from datetime import timedelta
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.schemas import EVENT, GROUP, PARTITION, RATES_MINUTE, columns_of, rounded
+from karrot.pipeline.schemas_and_conversions import EVENT, GROUP, PARTITION, RATES_MINUTE, columns_of, rounded
 
 _MINUTE_MS = 60_000
 _MOST_PER_MS = 1_000_000

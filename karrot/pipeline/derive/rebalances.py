@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.schemas import GROUP, PARTITION, REBALANCES, columns_of
+from karrot.pipeline.schemas_and_conversions import GROUP, PARTITION, REBALANCES, columns_of
 
 _STATE: Final = ("generation", "protocol", "leader")
 _RECORD: Final = ("log_ts_ms", "log_offset")

@@ -3,7 +3,7 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from karrot.pipeline.schemas import GROUP, SKEW_MINUTE, columns_of, rounded
+from karrot.pipeline.schemas_and_conversions import GROUP, SKEW_MINUTE, columns_of, rounded
 
 _TOPIC = (*GROUP, "topic", "minute")
 _TOPIC_KEY = ("key", "group", *_TOPIC)

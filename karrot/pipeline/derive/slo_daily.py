@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from karrot.event import Status
 from karrot.pipeline.derive.status_intervals import severity
-from karrot.pipeline.schemas import GROUP, SLO_DAILY, columns_of, with_day
+from karrot.pipeline.schemas_and_conversions import GROUP, SLO_DAILY, columns_of, with_day
 
 _GROUP_DAY = (*GROUP, "day")
 

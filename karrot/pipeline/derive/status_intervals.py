@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from karrot.event import Status
-from karrot.pipeline.schemas import EVENT, GROUP, STATUS_INTERVALS, VERDICT_RUNS, columns_of, with_day
+from karrot.pipeline.schemas_and_conversions import EVENT, GROUP, STATUS_INTERVALS, VERDICT_RUNS, columns_of, with_day
 
 _ARRIVAL = ("received_at_ms", "seq")
 _SAID = ("kind", "incident_id", "status")

@@ -20,10 +20,10 @@ from pyspark.sql import functions as F
 from karrot.history.days_with_data import day_of
 from karrot.pipeline.derive.incidents import SUMMARY_RUNS, incidents, summary_runs, without_summary
 from karrot.pipeline.derive.status_intervals import status_intervals
-from karrot.pipeline.schemas import GROUP
+from karrot.pipeline.schemas_and_conversions import GROUP
 from karrot.pipeline.store.hadoop_filesystem import delete, listing, literal
 from karrot.pipeline.store.table_files import Tables, sound
-from karrot.pipeline.stream.queries_and_checkpoints import persisted
+from karrot.pipeline.stream.streaming_queries import persisted
 
 _DAY: Final = timedelta(days=1)
 _KEPT: Final = 8

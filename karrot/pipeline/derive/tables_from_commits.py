@@ -20,9 +20,9 @@ from karrot.pipeline.derive.lag_seconds import log_end_samples, sample_spans
 from karrot.pipeline.derive.offsets_minute import offsets_minute
 from karrot.pipeline.derive.partition_lag_minute import FORGOTTEN, carried, partition_lag_minute
 from karrot.pipeline.derive.rebalances import owners, rebalances
-from karrot.pipeline.schemas import OFFSETS, UNIQUE_BY
+from karrot.pipeline.schemas_and_conversions import OFFSETS, UNIQUE_BY
 from karrot.pipeline.store.table_files import Tables
-from karrot.pipeline.stream.queries_and_checkpoints import persisted
+from karrot.pipeline.stream.streaming_queries import persisted
 
 _DAY = timedelta(days=1)
 _MADE = ("offsets_minute", "partition_lag_minute", "rebalances")

@@ -1,1 +1,1 @@
-"""Judges consumer groups live from ``__consumer_offsets``: `job.Evaluate`. `verdict_delivery` sends the verdicts."""
+"""Judges consumer groups live from ``__consumer_offsets`` (`job.Evaluate`), and sends them (`verdict_destinations`)."""

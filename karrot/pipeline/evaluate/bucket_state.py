@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from karrot.burrow.notifier import NameFilter, NotifiedGroup, NotifierSettings
+from karrot.burrow.notification_rules import NameFilter, NotifiedGroup, NotifierSettings
 from karrot.burrow.rules import DEFAULT_EXPIRE_GROUP
 from karrot.event import OpenIncident
 from karrot.pipeline.evaluate.ring_arrays import RingArrays

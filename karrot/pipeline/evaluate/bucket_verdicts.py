@@ -1,7 +1,7 @@
 """Makes Burrow's verdict on each consumer group of a bucket.
 
-The rules are those of Burrow's storage, `karrot.burrow.rules` and `karrot.burrow.notifier`. Partitions are judged as
-arrays, and groups one by one.
+The rules are those of Burrow's storage, `karrot.burrow.rules` and `karrot.burrow.notification_rules`. Partitions are
+judged as arrays, and groups one by one.
 """
 
 import json
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from karrot.burrow.notifier import notify
+from karrot.burrow.notification_rules import notify
 from karrot.burrow.rules import as_written, complete_share, group_status
 from karrot.event import LagEvent, PartitionLag, Source, Status
 from karrot.pipeline.evaluate.bucket_records import NewCommits, NewMembers, NewRecords, take, without_groups

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from functools import reduce
 from typing import Any, Final, NamedTuple
 
-from karrot.burrow.notifier import NameFilter
+from karrot.burrow.notification_rules import NameFilter
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 from karrot.settings.types import ValueKind, checked, duration, flag, pattern, share, whole
 

@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from karrot.burrow.notifier import NameFilter
+from karrot.burrow.notification_rules import NameFilter
 from karrot.burrow.payload import to_wire
 from karrot.clock import Clock, SystemClock
 from karrot.event import LagEvent
@@ -31,15 +31,16 @@ from karrot.eventlog.next_group_state import summarize
 from karrot.pipeline.evaluate.bucket_state import EvaluateRules
 from karrot.pipeline.evaluate.bucket_verdicts import COMMIT, DELETION, MEMBER, OUT, BucketTask, StateSize
 from karrot.pipeline.evaluate.recent_log_ends import LogEndSource, RecentLogEnds
-from karrot.pipeline.evaluate.verdict_delivery import Deliver, RefusedVerdict, VerdictDelivery
+from karrot.pipeline.evaluate.verdict_destinations import Deliver, RefusedVerdict, VerdictDelivery
 from karrot.pipeline.ingest.events import read_lines
 from karrot.pipeline.ingest.job import LineBatch
 from karrot.pipeline.offsets.commits import bad_records, decode_offsets
 from karrot.pipeline.offsets.members import members_of
-from karrot.pipeline.schemas import PARTITION, RECORD_COLUMNS
+from karrot.pipeline.schemas_and_conversions import PARTITION, RECORD_COLUMNS
 from karrot.pipeline.store.hadoop_filesystem import delete, flush_files, listing, literal, write_text
 from karrot.pipeline.store.table_files import Tables
-from karrot.pipeline.stream.queries_and_checkpoints import (
+from karrot.pipeline.stream.record_sources import RecordSource
+from karrot.pipeline.stream.streaming_queries import (
     CheckpointReader,
     StateFolder,
     StateNote,
@@ -50,7 +51,6 @@ from karrot.pipeline.stream.queries_and_checkpoints import (
     persisted,
     start_query,
 )
-from karrot.pipeline.stream.record_sources import RecordSource
 
 _PART_BYTES: Final = 64 * 1024 * 1024
 _LINE: Final = pa.schema(

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from karrot.pipeline.store.hadoop_filesystem import exists, literal, place_for, plain_url
-from karrot.pipeline.stream.queries_and_checkpoints import ANY_AGE, BATCH_BYTES, CheckpointReader
 from karrot.pipeline.stream.record_sources import RecordsFromKafka
+from karrot.pipeline.stream.streaming_queries import ANY_AGE, BATCH_BYTES, CheckpointReader
 from karrot.reporters.archive.segment_store import lines_promised
 
 BATCH_EVENTS: Final = 200_000

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from karrot.pipeline.schemas import (
+from karrot.pipeline.schemas_and_conversions import (
     CORRUPT,
     EVENTS,
     GROUP,

@@ -29,10 +29,10 @@ from karrot.pipeline.ingest.events import (
     repeated_lines,
     stored_ranges,
 )
-from karrot.pipeline.schemas import QUARANTINE, rows, with_day
+from karrot.pipeline.schemas_and_conversions import QUARANTINE, rows, with_day
 from karrot.pipeline.store.hadoop_filesystem import plain_url
 from karrot.pipeline.store.table_files import SOURCES, Tables
-from karrot.pipeline.stream.queries_and_checkpoints import (
+from karrot.pipeline.stream.streaming_queries import (
     UnevenError,
     batch_name,
     checkpoint_id,

@@ -14,7 +14,16 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from karrot.pipeline.schemas import COMMITS, QUARANTINE, RAW_BYTES, base64, columns_of, is_possible, moment, with_day
+from karrot.pipeline.schemas_and_conversions import (
+    COMMITS,
+    QUARANTINE,
+    RAW_BYTES,
+    base64,
+    columns_of,
+    is_possible,
+    moment,
+    with_day,
+)
 
 _BYTE: Final = 0xFF
 _BITS: Final = 32

@@ -18,11 +18,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from karrot.pipeline.offsets.commits import KEY_TYPES, bad_records, commits, decode_offsets
 from karrot.pipeline.offsets.log_ends import PollSummary
 from karrot.pipeline.offsets.members import members, members_of
-from karrot.pipeline.schemas import STREAMED
+from karrot.pipeline.schemas_and_conversions import STREAMED
 from karrot.pipeline.store.hadoop_filesystem import listing, literal
 from karrot.pipeline.store.table_files import Tables
-from karrot.pipeline.stream.kafka_connection import KafkaConnection
-from karrot.pipeline.stream.queries_and_checkpoints import (
+from karrot.pipeline.stream.kafka_read_options import KafkaConnection
+from karrot.pipeline.stream.record_sources import RecordSource
+from karrot.pipeline.stream.streaming_queries import (
     UnevenError,
     batch_name,
     batch_prefix,
@@ -31,7 +32,6 @@ from karrot.pipeline.stream.queries_and_checkpoints import (
     persisted,
     start_query,
 )
-from karrot.pipeline.stream.record_sources import RecordSource
 
 MOST_READERS: Final = 1_000
 """The most groups that are remembered as readers of the topic."""

@@ -18,10 +18,10 @@ from pyspark.sql.types import StructType
 
 from karrot.clock import Clock
 from karrot.event import TopicPartition
-from karrot.pipeline.schemas import ENDS, columns_of, is_possible, with_day
+from karrot.pipeline.schemas_and_conversions import ENDS, columns_of, is_possible, with_day
 from karrot.pipeline.store.table_files import Tables
-from karrot.pipeline.stream.queries_and_checkpoints import batch_name, checkpoint_id, start_query
 from karrot.pipeline.stream.record_sources import TopicMetadata, new_files
+from karrot.pipeline.stream.streaming_queries import batch_name, checkpoint_id, start_query
 from karrot.text import counted
 from karrot.watch.cluster_interface import ClusterError, Failure
 

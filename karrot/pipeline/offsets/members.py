@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from karrot.pipeline.schemas import BINARY, BOOLEAN, LONG, MEMBERS, STRING, columns_of, struct, with_day
+from karrot.pipeline.schemas_and_conversions import BINARY, BOOLEAN, LONG, MEMBERS, STRING, columns_of, struct, with_day
 
 _INT16, _INT32, _INT64 = Struct(">h"), Struct(">i"), Struct(">q")
 _GROUP_METADATA: Final = 2

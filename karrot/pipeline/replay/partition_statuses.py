@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from karrot.burrow import rules
 from karrot.event import Status
-from karrot.pipeline.schemas import GROUP, INT, LONG, struct
+from karrot.pipeline.schemas_and_conversions import GROUP, INT, LONG, struct
 from karrot.pipeline.window_arrays.judge_windows import (
     Bools,
     Codes,

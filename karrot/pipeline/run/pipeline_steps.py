@@ -21,11 +21,11 @@ from karrot.pipeline.ingest.job import Ingest
 from karrot.pipeline.offsets.job import LandOffsets
 from karrot.pipeline.offsets.log_ends import EndsPoll
 from karrot.pipeline.run.step_loop import NEWEST_EVENT, CannotContinue, RunMetrics, StepResult, TurnLoop
-from karrot.pipeline.store.compact import compact
+from karrot.pipeline.store.compact_and_expire import compact
 from karrot.pipeline.store.hadoop_filesystem import place_for, read_text, write_text
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.store.write_lease import DERIVED, EVENTS, offsets_lease, release_all, writing
-from karrot.pipeline.stream.queries_and_checkpoints import run_queries
+from karrot.pipeline.stream.streaming_queries import run_queries
 from karrot.text import counted_plain
 
 _log = structlog.get_logger(__name__)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from karrot.clock import Clock
-from karrot.pipeline.stream.metrics_server import MetricValues
+from karrot.pipeline.stream.metrics_and_health_server import MetricValues
 from karrot.telemetry import Metric
 from karrot.text import duration
 

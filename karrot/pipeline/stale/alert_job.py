@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from karrot.clock import Clock, SystemClock
 from karrot.history.offsets_at_time import lag_at
 from karrot.http_client import ACCEPTED, HttpClient, RequestFailed
-from karrot.pipeline.schemas import PARTITION, STREAMED, with_day
+from karrot.pipeline.schemas_and_conversions import PARTITION, STREAMED, with_day
 from karrot.pipeline.stale.stale_partition_rule import (
     SAMPLES,
     STANDINGS,
@@ -36,7 +36,7 @@ from karrot.pipeline.stale.stale_partition_rule import (
 )
 from karrot.pipeline.store.hadoop_filesystem import flush_files, literal, make_directory
 from karrot.pipeline.store.table_files import Tables
-from karrot.pipeline.stream.queries_and_checkpoints import ANY_AGE, StateFolder, StateNote, persisted, start_query
+from karrot.pipeline.stream.streaming_queries import ANY_AGE, StateFolder, StateNote, persisted, start_query
 from karrot.text import iso_ms
 
 

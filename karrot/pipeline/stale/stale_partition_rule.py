@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType
 
-from karrot.pipeline.schemas import BOOLEAN, GROUP, INT, LOG, LONG, PARTITION, STRING, struct
+from karrot.pipeline.schemas_and_conversions import BOOLEAN, GROUP, INT, LOG, LONG, PARTITION, STRING, struct
 
 _MS: Final = timedelta(milliseconds=1)
 _FORGOTTEN_MS: Final = timedelta(days=31) // _MS

@@ -28,7 +28,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from karrot.history.days_with_data import NOTE, Note, day_of, note_of
-from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, columns_of, rows, with_day
+from karrot.pipeline.schemas_and_conversions import SORTED_BY, STREAMED, TABLES, columns_of, rows, with_day
 from karrot.pipeline.store.hadoop_filesystem import (
     delete,
     exists,

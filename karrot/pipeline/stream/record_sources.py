@@ -34,11 +34,11 @@ from pyspark.sql.types import (
 
 from karrot.event import TopicPartition
 from karrot.kafka.client_properties import PropertiesError
-from karrot.pipeline.schemas import BINARY, INT, LONG, STRING, TIME, struct
+from karrot.pipeline.schemas_and_conversions import BINARY, INT, LONG, STRING, TIME, struct
 from karrot.pipeline.spark_session import is_submitted
 from karrot.pipeline.store.hadoop_filesystem import exists, literal, place_for
-from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
-from karrot.pipeline.stream.queries_and_checkpoints import ANY_AGE, BATCH_BYTES, CheckpointReader
+from karrot.pipeline.stream.kafka_read_options import KafkaConnection, StartingOffsets
+from karrot.pipeline.stream.streaming_queries import ANY_AGE, BATCH_BYTES, CheckpointReader
 from karrot.watch.cluster_interface import ClusterError, Failure
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
-from karrot.aws.errors import FaultKind, fault_of
+from karrot.aws.classify_errors import FaultKind, fault_of
 from karrot.reporters.archive.segment_store import SegmentName, StoredSegment, StoreError
 from karrot.settings.types import Bucket
 

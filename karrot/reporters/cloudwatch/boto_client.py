@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 
 import structlog
 
-from karrot.aws.errors import without_secrets
+from karrot.aws.classify_errors import without_secrets
 from karrot.http_client import HttpClient, Limits, RequestFailed
 from karrot.settings.options import CloudWatch as Options
 
@@ -44,7 +44,7 @@ class PutMetricData(Protocol):
 def open_client(options: Options, environ: Mapping[str, str]) -> "CloudWatchClient":
     """Open a new client. The client reads the credentials and configuration files again.
 
-    Raises what boto3 raises (`karrot.aws.errors.fault_of`), for example ``NoRegionError``,
+    Raises what boto3 raises (`karrot.aws.classify_errors.fault_of`), for example ``NoRegionError``,
     ``ProfileNotFound``, or the builtin ``FileNotFoundError`` and ``ValueError``. The Region comes from ``environ``.
     boto3 reads everything else from the environment of the process. Call this after the fork, in the process that
     publishes.

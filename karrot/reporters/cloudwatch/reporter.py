@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from karrot import telemetry
-from karrot.aws.errors import Fault, FaultKind
+from karrot.aws.classify_errors import Fault, FaultKind
 from karrot.event import Source
 from karrot.eventlog.base import Cursor, GroupState
 from karrot.reporters.base import (

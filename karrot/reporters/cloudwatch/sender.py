@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import NamedTuple
 
-from karrot.aws.errors import ABOUT_THE_DATA, Fault, FaultKind, fault_of
+from karrot.aws.classify_errors import ABOUT_THE_DATA, Fault, FaultKind, fault_of
 from karrot.reporters.cloudwatch.boto_client import PutMetricData
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, batches
 

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from karrot import telemetry
 from karrot.event import ABANDONED, AgeKind, PartitionLag, Status
-from karrot.eventlog import watched_groups
+from karrot.eventlog import watch_data_of_groups
 from karrot.eventlog.base import EventLog, GroupState
 from karrot.eventlog.next_group_state import BAD_STATUSES
-from karrot.eventlog.watched_groups import STATES, GroupHealth
+from karrot.eventlog.watch_data_of_groups import STATES, GroupHealth
 from karrot.telemetry import Metric
 
 MAX_LENGTH = 512
@@ -229,7 +229,7 @@ def second_opinions(rows: Sequence[ExportedGroup], now_ms: int) -> Family:
 
 def watched_families(log: EventLog, excludes: Callable[[str], bool]) -> Iterator[Family]:
     """The families from the last poll of `watch`: its groups, if the poll is not too old, its time and duration."""
-    poll = watched_groups.read(log)
+    poll = watch_data_of_groups.read(log)
     cluster = () if poll is None else (label_value(poll.cluster),)
     rows: dict[tuple[str, ...], GroupHealth] = {}
     abandoned = None

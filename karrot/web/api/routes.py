@@ -18,7 +18,7 @@ from karrot.text import count, duration, visible
 from karrot.web.api.answers import event_log_status, group_detail, group_shape, progress, reject_shape
 from karrot.web.auth import require_reader
 from karrot.web.context import if_readable, web_context
-from karrot.web.problems import Problem, ProblemBody
+from karrot.web.error_answers import Problem, ProblemBody
 
 STATUSES = ("ERR", "WARN", "OK", "ABANDONED")
 """The statuses of a group, worst first."""

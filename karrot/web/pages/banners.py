@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 
 from karrot import burrow_cut_off, telemetry
 from karrot.event import Source
-from karrot.eventlog import watched_groups
+from karrot.eventlog import watch_data_of_groups
 from karrot.eventlog.base import GroupState, ReporterState
-from karrot.eventlog.watched_groups import WatchedCluster
+from karrot.eventlog.watch_data_of_groups import WatchedCluster
 from karrot.reporters.base import REPORT_NOTE, read_report
 from karrot.runbooks_and_remedies import CODES, REFUSED_LATELY_S, WATCH, runbook_of_failing
 from karrot.text import count, counted, duration, some, visible
@@ -122,7 +122,7 @@ def service_health(context: WebContext) -> ServiceHealth:
     kept = {state.name: state for state in log.reporters()}
     ranked = ranked_groups()
     live = ranked.worst_first
-    poll = if_readable(lambda: watched_groups.read(log), None) if WATCH in context.duties else None
+    poll = if_readable(lambda: watch_data_of_groups.read(log), None) if WATCH in context.duties else None
     heard, cut_off = _heard(context, live, poll), burrow_cut_off.cut_off(log)
     rejects = if_readable(lambda: log.rejects(_REFUSED_LOOKED_AT), ())
     notes = {name: if_readable(partial(log.recall, name, REPORT_NOTE), None) for name in context.reporters}

@@ -12,19 +12,19 @@ from werkzeug.http import http_date
 
 from karrot import burrow_cut_off
 from karrot.event import NO_PROBLEM, TEST_CLUSTERS, GroupKey, PartitionLag, Source
-from karrot.eventlog import watched_groups
+from karrot.eventlog import watch_data_of_groups
 from karrot.render import burrow_config
 from karrot.runbooks_and_remedies import CODES, WATCH
 from karrot.web.api.answers import instant, last_event, progress, reject_shape, second_opinion
 from karrot.web.api.routes import STATUSES, asked_filter, asked_key, asked_number, no_live_group
 from karrot.web.auth import require_reader
 from karrot.web.context import WebContext, compress, html_asked, if_readable, web_context
+from karrot.web.error_answers import Problem
 from karrot.web.pages.banners import service_health
 from karrot.web.pages.chart_shapes import TRAIL_LENGTH, charts_of_events, charts_of_history, point, recent
 from karrot.web.pages.group_list import Order, group_view, list_rows, ranked_groups, seconds_until, select
 from karrot.web.pages.last_weeks import NotReadable
 from karrot.web.pages.page_cache import kept
-from karrot.web.problems import Problem
 
 PAGE_SIZE = 50
 
@@ -87,7 +87,7 @@ def show_group() -> str:
     """One group: its cause, its recent events, its history, and queries for its values in other systems."""
     context = web_context()
     key = asked_key()
-    state, watched = context.log.group(key), if_readable(lambda: watched_groups.live(context.log, key), None)
+    state, watched = context.log.group(key), if_readable(lambda: watch_data_of_groups.live(context.log, key), None)
     if state is None:
         if watched is not None:
             return render_template("unjudged.html", key=key, group=watched)

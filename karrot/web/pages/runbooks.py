@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 from karrot.runbooks_and_remedies import DOCS_URL
 from karrot.web.auth import require_reader
 from karrot.web.context import compress
-from karrot.web.problems import Problem
+from karrot.web.error_answers import Problem
 
 EXTENSION = "karrot-runbooks"
 

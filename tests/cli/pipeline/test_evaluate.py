@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from karrot.burrow.notifier import NameFilter
+from karrot.burrow.notification_rules import NameFilter
 from karrot.cli import main
 from karrot.event import Status
 from karrot.pipeline.evaluate.bucket_state import EvaluateRules

@@ -18,7 +18,7 @@ Identifier: [id = c4e75a86]
 _OURS = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
   File "karrot/pipeline/offsets/job.py", line 112, in take
     raise UnevenError(f"batch {landing.batch_id}: {summary}")
-karrot.pipeline.stream.queries_and_checkpoints.UnevenError: batch 3f0c9a1e-000004: 3 records = 2 commits
+karrot.pipeline.stream.streaming_queries.UnevenError: batch 3f0c9a1e-000004: 3 records = 2 commits
 
 
 JVM stacktrace:

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from karrot.pipeline.derive.job import DeriveRules, derive
-from karrot.pipeline.schemas import DERIVED
+from karrot.pipeline.schemas_and_conversions import DERIVED
 from karrot.pipeline.store.table_files import Tables
 from support.pipeline.event_rows import event_of_row, event_row, write_events
 from support.pipeline.expected_tables.all_tables import Records, Rules, derived_tables

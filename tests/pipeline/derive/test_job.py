@@ -16,8 +16,8 @@ from karrot.cli import main
 from karrot.history.days_with_data import finished
 from karrot.history.table_files_in_folder import TablesInFolder
 from karrot.pipeline.derive.job import DeriveRules, derive
-from karrot.pipeline.schemas import DERIVED, INCIDENTS, with_day
-from karrot.pipeline.store.compact import Compacted, compact
+from karrot.pipeline.schemas_and_conversions import DERIVED, INCIDENTS, with_day
+from karrot.pipeline.store.compact_and_expire import Compacted, compact
 from karrot.pipeline.store.table_files import Tables, days_present, read_note
 from support.pipeline.event_rows import event_of_row, event_row, frame_of_rows, write_events
 from support.pipeline.expected_tables.all_tables import Records, Rules, derived_tables
@@ -153,7 +153,7 @@ def test_changed_days_are_derived_again(
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr("karrot.pipeline.store.compact.days_present", present_before_the_late_batch)
+        patched.setattr("karrot.pipeline.store.compact_and_expire.days_present", present_before_the_late_batch)
         compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[2])
     assert (_files(tables, DAY), _files(tables, DAYS[1])) == (1, 1)
     # A reader during the runs sees the day either before or after the change.

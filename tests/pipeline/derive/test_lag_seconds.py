@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from karrot.pipeline.derive.lag_seconds import age_from_samples, by_hindsight, sample_spans
-from karrot.pipeline.schemas import ENDS, with_day
+from karrot.pipeline.schemas_and_conversions import ENDS, with_day
 from support.eventlog.age_cases import AGE_CASES
 from support.pipeline.event_rows import event_row, events_frame, frame_of_rows, partitions_frame
 from support.pipeline.row_times import MIDNIGHT

@@ -8,7 +8,7 @@ from karrot.pipeline.derive.rates_minute import rates_minute, whole_listings
 from karrot.pipeline.derive.skew_minute import skew_minute
 from karrot.pipeline.derive.slo_daily import Objective, slo_daily
 from karrot.pipeline.derive.status_intervals import status_intervals, verdict_runs
-from karrot.pipeline.schemas import DERIVED, with_day
+from karrot.pipeline.schemas_and_conversions import DERIVED, with_day
 from support.pipeline.event_rows import event_row, events_frame, partitions_frame
 from support.pipeline.row_times import MIDNIGHT, second_at
 

@@ -5,7 +5,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from karrot.burrow.notifier import NameFilter, NotifierSettings
+from karrot.burrow.notification_rules import NameFilter, NotifierSettings
 from karrot.event import LagEvent, LogEnd, TopicPartition
 from karrot.pipeline.evaluate.bucket_records import NewRecords, take
 from karrot.pipeline.evaluate.bucket_state import BucketState, EvaluateRules

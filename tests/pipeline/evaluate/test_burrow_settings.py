@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from karrot.burrow.notifier import NameFilter
+from karrot.burrow.notification_rules import NameFilter
 from karrot.pipeline.evaluate.burrow_settings import TAKEN, read_burrow_settings
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 

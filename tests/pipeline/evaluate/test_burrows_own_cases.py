@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from karrot.burrow.notifier import NotifierSettings
+from karrot.burrow.notification_rules import NotifierSettings
 from karrot.event import LagEvent, LogEnd, OffsetSample, Status, TopicPartition
 from karrot.pipeline.evaluate.bucket_records import NewCommits, NewRecords, take
 from karrot.pipeline.evaluate.bucket_state import BucketState, EvaluateRules

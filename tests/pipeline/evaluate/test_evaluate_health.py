@@ -6,7 +6,7 @@ import pytest
 
 from karrot.pipeline.evaluate.job import EvaluatedBatch
 from karrot.pipeline.evaluate.metrics_and_health import EvaluateMetrics
-from karrot.pipeline.evaluate.verdict_delivery import VerdictDelivery
+from karrot.pipeline.evaluate.verdict_destinations import VerdictDelivery
 from support.manual_clock import ManualClock
 
 

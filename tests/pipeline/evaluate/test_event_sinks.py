@@ -13,7 +13,13 @@ from karrot.event_json_line import decode
 from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.next_group_state import summarize
 from karrot.pipeline.evaluate.job import to_tables
-from karrot.pipeline.evaluate.verdict_delivery import Deliver, NotAccepted, RefusedVerdict, VerdictDelivery, to_topic
+from karrot.pipeline.evaluate.verdict_destinations import (
+    Deliver,
+    NotAccepted,
+    RefusedVerdict,
+    VerdictDelivery,
+    to_topic,
+)
 from karrot.pipeline.store.table_files import Tables
 from karrot.reporters.kafka.reporter import Failed, Message, NoTopic, Outcome, Written
 from support.burrow.recorded_bodies import recorded_body

@@ -14,17 +14,17 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from karrot.burrow.notifier import NameFilter, NotifierSettings
+from karrot.burrow.notification_rules import NameFilter, NotifierSettings
 from karrot.burrow.payload import parse_stored
 from karrot.event import LagEvent, LogEnd, Source, TopicPartition
 from karrot.eventlog.base import StoredEvent
 from karrot.pipeline.evaluate.bucket_state import EvaluateRules
 from karrot.pipeline.evaluate.job import Evaluate, EvaluatedBatch, newest_record_ms
 from karrot.pipeline.evaluate.recent_log_ends import LogEndLook
-from karrot.pipeline.evaluate.verdict_delivery import Deliver, RefusedVerdict, VerdictDelivery, to_stream
+from karrot.pipeline.evaluate.verdict_destinations import Deliver, RefusedVerdict, VerdictDelivery, to_stream
 from karrot.pipeline.store.table_files import Tables
-from karrot.pipeline.stream.queries_and_checkpoints import CheckpointReader, UnusableState
 from karrot.pipeline.stream.record_sources import RecordsFromParquet
+from karrot.pipeline.stream.streaming_queries import CheckpointReader, UnusableState
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 from support.kafka.offset_records import Member, assignment, commit_key, commit_value, group_key, group_value
 from support.manual_clock import ManualClock

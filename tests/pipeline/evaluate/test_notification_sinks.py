@@ -9,7 +9,7 @@ from karrot.burrow.payload import parse_webhook, to_wire
 from karrot.event import Source
 from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.next_group_state import summarize
-from karrot.pipeline.evaluate.verdict_delivery import (
+from karrot.pipeline.evaluate.verdict_destinations import (
     KEPT_BYTES,
     NotAccepted,
     VerdictDelivery,

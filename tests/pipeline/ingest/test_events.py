@@ -24,7 +24,7 @@ from pyspark.testing import assertSchemaEqual
 from karrot.event import LagEvent
 from karrot.event_json_line import EventLine, PartitionLine, decode
 from karrot.pipeline.ingest.events import SequenceRange, events, in_order, overlap, partitions, read_lines
-from karrot.pipeline.schemas import EVENTS, LINE, PARTITION_LINE, PARTITIONS, with_day
+from karrot.pipeline.schemas_and_conversions import EVENTS, LINE, PARTITION_LINE, PARTITIONS, with_day
 from support.burrow.lag_events import event_strategy
 from support.pipeline.archive_segments import segment_line
 from support.pipeline.event_rows import frame_of_rows

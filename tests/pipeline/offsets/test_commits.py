@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.testing import assertSchemaEqual
 
 from karrot.pipeline.offsets.commits import KEY_TYPES, bad_records, commits, decode_offsets
-from karrot.pipeline.schemas import COMMITS, QUARANTINE, columns_of, with_day
+from karrot.pipeline.schemas_and_conversions import COMMITS, QUARANTINE, columns_of, with_day
 from support.kafka.offset_records import commit_key, commit_value, group_key, other_key, string, varint
 from support.pipeline.kafka_source_rows import LOG_TS_MS, Record, records_frame, records_table
 

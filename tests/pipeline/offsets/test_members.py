@@ -5,7 +5,7 @@ from pyspark.testing import assertSchemaEqual
 
 from karrot.pipeline.offsets.commits import bad_records, decode_offsets
 from karrot.pipeline.offsets.members import members, members_of
-from karrot.pipeline.schemas import MEMBERS, columns_of, with_day
+from karrot.pipeline.schemas_and_conversions import MEMBERS, columns_of, with_day
 from support.kafka.offset_records import Member, assignment, commit_key, commit_value, group_key, group_value, other_key
 from support.pipeline.kafka_source_rows import LOG_TS_MS, Record, records_frame
 

@@ -21,7 +21,7 @@ from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest, IngestSummary
 from karrot.pipeline.publish_to_cloudwatch import NEWEST, Fanout, Published, Publisher, newest, notes_beside
 from karrot.pipeline.store.table_files import Tables
-from karrot.pipeline.stream.queries_and_checkpoints import run_queries
+from karrot.pipeline.stream.streaming_queries import run_queries
 from karrot.reporters.cloudwatch.boto_client import open_client
 from support.burrow.lag_events import make_partition
 from support.eventlog.appended_events import stored_events

@@ -27,7 +27,7 @@ from karrot.pipeline.report.finding_types import (
     Skewed,
 )
 from karrot.pipeline.report.job import NothingToReportError, find, period_of
-from karrot.pipeline.schemas import TABLES, rows, with_day
+from karrot.pipeline.schemas_and_conversions import TABLES, rows, with_day
 from karrot.pipeline.store.table_files import Tables
 from support.pipeline.report_findings import MONDAY, WEEK, hour_at, make_incident
 

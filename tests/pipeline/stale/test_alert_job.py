@@ -16,7 +16,7 @@ from karrot.cli.errors import Refused
 from karrot.cli.pipeline.stale import say_if_empty
 from karrot.pipeline.stale.alert_job import DeliverySummary, StaleAlerts, Undelivered
 from karrot.pipeline.store.table_files import Tables
-from karrot.pipeline.stream.queries_and_checkpoints import run_queries
+from karrot.pipeline.stream.streaming_queries import run_queries
 from support.manual_clock import ManualClock
 from support.pipeline.row_times import epoch_ms, second_at
 from support.pipeline.stale_partition_cases import CASES, STALE_AFTER, Case, Commit, ObservedEnd, commit_rows, end_rows

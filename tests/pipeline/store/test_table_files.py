@@ -8,9 +8,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from karrot.cli.pipeline.job_errors import why_it_failed
-from karrot.pipeline.schemas import COMMITS, QUARANTINE, STATUS_INTERVALS, with_day
+from karrot.pipeline.schemas_and_conversions import COMMITS, QUARANTINE, STATUS_INTERVALS, with_day
 from karrot.pipeline.store import hadoop_filesystem
-from karrot.pipeline.store.compact import compact
+from karrot.pipeline.store.compact_and_expire import compact
 from karrot.pipeline.store.table_files import Tables, sound
 from support.pipeline.event_rows import frame_of_rows
 

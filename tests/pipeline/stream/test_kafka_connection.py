@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from karrot.kafka.client_properties import PropertiesError
-from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
+from karrot.pipeline.stream.kafka_read_options import KafkaConnection, StartingOffsets
 
 _FILE = """\
 # as for kafka-consumer-groups --command-config

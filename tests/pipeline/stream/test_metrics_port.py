@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from karrot.pipeline.run.step_loop import LEASE_HELD_BY_OTHER, PIPELINE_METRICS, TURNS, RunMetrics, TurnHealth, TurnLoop
-from karrot.pipeline.stream.metrics_server import MetricsPort
+from karrot.pipeline.stream.metrics_and_health_server import MetricsPort
 from support.manual_clock import ManualClock
 
 _FIRST = """\

@@ -3,7 +3,7 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from karrot.event import TopicPartition
-from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
+from karrot.pipeline.stream.kafka_read_options import KafkaConnection, StartingOffsets
 from karrot.pipeline.stream.record_sources import (
     OffsetRange,
     RecordsFromKafka,

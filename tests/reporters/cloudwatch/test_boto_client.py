@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, NoCredentialsError
 
-from karrot.aws.errors import FaultKind, fault_of
+from karrot.aws.classify_errors import FaultKind, fault_of
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.settings.options import CloudWatch as Options
 from support.reporters import injected_faults as aws

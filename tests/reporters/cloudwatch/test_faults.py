@@ -13,7 +13,7 @@ import pytest
 from botocore import exceptions as boto
 from botocore.config import Config
 
-from karrot.aws.errors import Fault, FaultKind, fault_of, without_secrets
+from karrot.aws.classify_errors import Fault, FaultKind, fault_of, without_secrets
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.settings.options import CloudWatch as Options
 from support.reporters import injected_faults as aws

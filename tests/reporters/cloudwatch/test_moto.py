@@ -12,7 +12,7 @@ import pytest
 from moto import mock_aws
 from moto.core import set_initial_no_auth_action_count
 
-from karrot.aws.errors import FaultKind
+from karrot.aws.classify_errors import FaultKind
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum
 from karrot.settings.options import CloudWatch as Options
 from support.reporters.cloudwatch_sender_rig import SenderRig, lag_data

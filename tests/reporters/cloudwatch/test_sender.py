@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from karrot.aws.errors import Fault, FaultKind
+from karrot.aws.classify_errors import Fault, FaultKind
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum
 from karrot.reporters.cloudwatch.sender import Sender, SendOutcome
 from karrot.settings.options import CloudWatch as Options

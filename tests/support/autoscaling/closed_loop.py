@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import pytest
 
 from karrot import telemetry
-from karrot.burrow.notifier import NotifierSettings
+from karrot.burrow.notification_rules import NotifierSettings
 from karrot.delivery import Feed
 from karrot.event import Status
 from karrot.eventlog.sqlite.store import MemoryEventLog

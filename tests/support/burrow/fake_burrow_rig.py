@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 
 from karrot.burrow.client import Burrow
-from karrot.burrow.notifier import NotifierSettings
+from karrot.burrow.notification_rules import NotifierSettings
 from karrot.http_client import Limits
 from support.burrow.fake.fake_burrow import BurrowSettings
 from support.burrow.fake.rest_api import BurrowServer

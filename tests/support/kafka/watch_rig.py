@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from karrot.event import LagEvent, TopicPartition
-from karrot.eventlog.watched_groups import GroupHealth
-from karrot.watch.poll_and_judge import PollOutcome, Watcher
+from karrot.eventlog.watch_data_of_groups import GroupHealth
+from karrot.watch.poll_loop import PollOutcome, Watcher
 from karrot.watch.saved_state import file_keeper
 from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 from support.manual_clock import ManualClock

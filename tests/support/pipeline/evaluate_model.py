@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, NamedTuple
 
-from karrot.burrow.notifier import NotifiedGroup, notify
+from karrot.burrow.notification_rules import NotifiedGroup, notify
 from karrot.burrow.rules import evaluate_group
 from karrot.event import LagEvent, Source, Status
 from karrot.pipeline.evaluate.bucket_state import EvaluateRules

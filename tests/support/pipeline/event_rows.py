@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from karrot.pipeline.schemas import EVENTS, PARTITIONS, with_day
+from karrot.pipeline.schemas_and_conversions import EVENTS, PARTITIONS, with_day
 from support.pipeline.expected_tables.archive_lines import Event, event_of
 from support.pipeline.row_times import epoch_ms, second_at
 from support.pipeline.table_files import write_rows

@@ -16,7 +16,7 @@ from itertools import count
 from random import Random
 from typing import NamedTuple
 
-from karrot.burrow.notifier import NotifiedGroup, NotifierSettings, SentNotification, notify
+from karrot.burrow.notification_rules import NotifiedGroup, NotifierSettings, SentNotification, notify
 from karrot.burrow.payload import to_wire
 from karrot.burrow.rules import evaluate_group
 from karrot.event import GroupKey, LagEvent, Status

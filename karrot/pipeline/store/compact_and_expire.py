@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from karrot.history.days_with_data import Note
-from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, UNIQUE_BY, columns_of
+from karrot.pipeline.schemas_and_conversions import SORTED_BY, STREAMED, TABLES, UNIQUE_BY, columns_of
 from karrot.pipeline.store.hadoop_filesystem import delete, listing, literal
 from karrot.pipeline.store.table_files import WATCHED, Tables, days_present, digest, read_note, write_note
 from karrot.text import counted_plain

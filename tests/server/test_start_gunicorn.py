@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from karrot.server import gunicorn
+from karrot.server import start_gunicorn
 from support.service import stopped_at_birth
 from support.service.karrot_service import Service
 from support.waiting import wait_for
@@ -32,7 +32,7 @@ def test_a_worker_has_at_most_as_many_connections_as_its_limit_of_open_files(
     now = [limits]
     monkeypatch.setattr(resource, "getrlimit", lambda _what: now[0])
     monkeypatch.setattr(resource, "setrlimit", lambda _what, given: now.__setitem__(0, given))
-    assert gunicorn._connections() == connections
+    assert start_gunicorn._connections() == connections
     assert now[0] == after
 
 

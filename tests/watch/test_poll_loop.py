@@ -10,12 +10,12 @@ from typing import Any, NoReturn
 import pytest
 import structlog
 
-from karrot.burrow.notifier import NameFilter
+from karrot.burrow.notification_rules import NameFilter
 from karrot.event import Kind, LagEvent, Source, TopicPartition
-from karrot.eventlog.watched_groups import GroupHealth
+from karrot.eventlog.watch_data_of_groups import GroupHealth
 from karrot.telemetry import WATCH_FAILURES, Metric
 from karrot.watch.cluster_interface import ClusterError, Description, Failure, GroupMember
-from karrot.watch.poll_and_judge import PollOutcome, Watcher
+from karrot.watch.poll_loop import PollOutcome, Watcher
 from karrot.watch.saved_state import Keeper, file_keeper
 from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 from support.manual_clock import ManualClock

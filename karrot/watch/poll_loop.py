@@ -18,14 +18,14 @@ from typing import NamedTuple
 import structlog
 
 from karrot import telemetry
-from karrot.burrow.notifier import NameFilter
+from karrot.burrow.notification_rules import NameFilter
 from karrot.burrow.payload import GROUP, to_wire
 from karrot.clock import Clock
 from karrot.deletions import MISSING_MS, MissingGroups
 from karrot.event import ABANDONED, SOURCE_HEADER, LagEvent, Source, TopicPartition
-from karrot.eventlog import watched_groups
+from karrot.eventlog import watch_data_of_groups
 from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, save_outcome
-from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
+from karrot.eventlog.watch_data_of_groups import GroupHealth, WatchedCluster
 from karrot.http_client import ACCEPTED, HttpClient, Limits, RequestFailed
 from karrot.intake import Intake
 from karrot.runbooks_and_remedies import WATCH
@@ -73,9 +73,9 @@ class IntakeSink:
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-watch")
         # An empty poll, if the log has no poll of this cluster, shows a watch that never gets an answer.
         with suppress(LogUnavailableError, OverloadedError):
-            poll = watched_groups.read(self._notes)
+            poll = watch_data_of_groups.read(self._notes)
             if poll is None or poll.cluster != self._cluster:
-                watched_groups.keep(self._notes, WatchedCluster(self._cluster, 0, 0.0, 0, 0, ()))
+                watch_data_of_groups.keep(self._notes, WatchedCluster(self._cluster, 0, 0.0, 0, 0, ()))
 
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
         """Store the events, until the log refuses one."""
@@ -94,7 +94,7 @@ class IntakeSink:
                 groups=tuple(each for each in outcome.groups if len(each.consumer.encode()) <= GROUP.most),
                 others=outcome.others,
             )
-            watched_groups.keep(self._notes, watched)
+            watch_data_of_groups.keep(self._notes, watched)
         except (LogUnavailableError, OverloadedError) as error:
             _log.warning("some verdicts of a poll could not be stored", code="verdicts_not_stored", reason=str(error))
 

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from karrot.cli.pipeline.job_errors import why_it_failed
-from karrot.pipeline.stream import queries_and_checkpoints
-from karrot.pipeline.stream.queries_and_checkpoints import FailedInJava, run_queries, start_query
+from karrot.pipeline.stream import streaming_queries
+from karrot.pipeline.stream.streaming_queries import FailedInJava, run_queries, start_query
 from support.waiting import wait_for
 
 
@@ -37,7 +37,7 @@ def test_a_query_that_is_stopped_in_a_batch_ends_with_the_error_of_that_batch(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before, a StackOverflowError of Spark ended the query, and Java printed a thousand lines."""
-    monkeypatch.setattr(queries_and_checkpoints, "_PATIENCE_S", 0)
+    monkeypatch.setattr(streaming_queries, "_PATIENCE_S", 0)
     began = tmp_path / "began"
 
     def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

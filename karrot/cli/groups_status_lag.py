@@ -38,7 +38,7 @@ from karrot.text import counted_plain, some
 if TYPE_CHECKING:
     from karrot.burrow.client import Burrow
     from karrot.event import LagEvent, PartitionLag
-    from karrot.eventlog.watched_groups import GroupHealth
+    from karrot.eventlog.watch_data_of_groups import GroupHealth
     from karrot.http_client import RequestFailed
     from karrot.watch.cluster_reader import ClusterReader, ClusterSnapshot
 
@@ -292,7 +292,7 @@ def ask_kafka(kafka: "ClusterReader", groups: Collection[str]) -> GroupAnswers:
 def beside_burrow(asked: GroupAnswers, kafka: "ClusterReader") -> GroupAnswers:
     """Add Kafka's data about the same groups to Burrow's answers. ``gone`` gets the groups missing in Kafka."""
     from karrot.event import has_burrow_name
-    from karrot.eventlog.watched_groups import GroupHealth
+    from karrot.eventlog.watch_data_of_groups import GroupHealth
     from karrot.watch.cluster_reader import NOT_LISTED
 
     groups = {event.consumer for event in asked.verdicts}
