@@ -90,7 +90,7 @@ class Unreported(Iterator[StoredEvent]):
         return self._ahead
 
     def groups(self) -> Iterator[GroupState]:
-        """Yield the newest state of each group with an event after the cursor. The unread events count as taken.
+        """Take all events without reading them, and yield the newest state of each of their groups.
 
         Deleted groups are included. If a group gets an event during the iteration, the group's newer state can follow.
         """
