@@ -12,7 +12,7 @@ from karrot.settings.options import CloudWatch as Options
 OUTSIDE_BOUND = 100_000
 """The highest count of groups without metrics. A larger number is shown as this count."""
 
-_QUARTER_MS = 6 * 3_600_000  # silence is counted in quarters of a day: the dump changes rarely
+_QUARTER_MS = 6 * 3_600_000  # the unit of silence, so that a group changes the dump at most 4 times a day
 _SILENT_QUARTERS = 4
 _LONGEST = 1024
 

@@ -29,7 +29,7 @@ _DIGEST = 8
 
 
 def label_value(name: str) -> str:
-    """Convert a name to a label value. NUL becomes U+FFFD. A long name is cut, and ends in ``~`` and a hash."""
+    """The label value of a name. NUL becomes U+FFFD. A long name is cut, and ends in ``~`` and part of its SHA-256."""
     clean = name.replace("\0", "\N{REPLACEMENT CHARACTER}")
     if len(clean) <= MAX_LENGTH:
         return clean
