@@ -154,7 +154,7 @@ class GroupEvent(msgspec.Struct):
 
 
 class SecondOpinion(msgspec.Struct):
-    """The verdict of the other source (Burrow or ``watch``). ``found`` says what it found on the bad partitions."""
+    """The verdict of the other source (Burrow or ``watch``). ``found`` is its finding on the bad partitions."""
 
     source: str
     status: str
@@ -166,10 +166,9 @@ class GroupDetail(Group):
     """A group with its partitions and its recent events, newest first.
 
     If ``all_partitions_listed`` is true, ``partitions`` has all partitions, from an event at ``partitions_listed_at``
-    and from later webhooks. If ``all_partitions_listed`` is false, ``partitions`` has only partitions worse than OK,
-    and may lack ``max_lag_partition``. ``partitions`` is null if Karrot has deleted the newest event or cannot read it.
-    ``second_opinion`` is null if the other source has no recent verdict or agrees. ``events`` is null if Karrot cannot
-    read the events.
+    and from later webhooks. Otherwise ``partitions`` has only partitions worse than OK, and may lack
+    ``max_lag_partition``. ``partitions`` is null if the newest event is deleted or unreadable. ``second_opinion`` is
+    null if the other source has no recent verdict or agrees. ``events`` is null if the events are unreadable.
     """
 
     partitions: list[Partition] | None

@@ -92,7 +92,7 @@ class Unreported(Iterator[StoredEvent]):
     def groups(self) -> Iterator[GroupState]:
         """Take all events without reading them, and yield the newest state of each of their groups.
 
-        Deleted groups are included. If a group gets an event during the iteration, the group's newer state can follow.
+        Deleted groups are included. A group with an event during the iteration can come again, with the newer state.
         """
         after, size = self.cursor.seq, self._log.size()
         self._rows, self._ahead, self.is_at_end = iter(()), None, True
@@ -125,9 +125,9 @@ class Unreported(Iterator[StoredEvent]):
 class ReportFailed(Exception):  # noqa: N818 (the name says what happened)
     """Raise this from `PushReporter.report` to name the reason of a failure.
 
-    ``reason`` is a stable label value of the counter. ``text`` is for people. ``retry_in_s`` is the wait before the
-    next report. If ``retry_in_s`` is ``None``, the wait is one second after the first failure, and doubles with each
-    further failure up to a minute. With ``is_reported``, the cursor moves, and the next report is not delayed.
+    ``reason`` is a stable label value. ``text`` is for people. ``retry_in_s`` is the wait before the next report.
+    ``None`` means one second after the first failure, doubled by each further failure up to a minute. With
+    ``is_reported``, the cursor moves, and the next report is not delayed.
     """
 
     def __init__(self, reason: str, text: str, retry_in_s: float | None = None, *, is_reported: bool = False) -> None:
@@ -147,8 +147,8 @@ class PushReporter(Protocol):
     def report(self, events: Unreported) -> None:
         """Send events to the destination. After this call, the cursor moves to the last event taken from ``events``.
 
-        ``events`` has at least one event. If the method leaves events, Karrot calls it again at once. If the method
-        raises an exception, the next call gets the same events again.
+        ``events`` has at least one event. If events are left, Karrot calls this method again at once. After an
+        exception, the next call gets the same events again.
         """
 
     def close(self) -> None:

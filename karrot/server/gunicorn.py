@@ -198,7 +198,7 @@ def refuse_taken_port(address: Address) -> None:
 
 
 def _connections() -> int:
-    """The most connections of a worker. Each needs an open file, and without a free file, every accept would fail.
+    """The most connections of a worker. Beyond the limit of open files, every accept would fail.
 
     Many systems allow 1,024 open files by default and more on request. So this function first raises the soft limit.
     """

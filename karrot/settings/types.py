@@ -98,7 +98,7 @@ def _require(is_allowed: object) -> None:
 
 
 def one_of(*choices: Word) -> ValueKind[Word]:
-    """Make the kind of one of these words, in upper or lower case."""
+    """Accept one of these words, in upper or lower case."""
     by_folded = {choice.casefold(): choice for choice in choices}
 
     def read(text: str) -> Word:
@@ -109,19 +109,19 @@ def one_of(*choices: Word) -> ValueKind[Word]:
 
 
 def whole(low: int, high: int) -> ValueKind[int]:
-    """Make the kind of whole numbers from ``low`` to ``high``, both included."""
+    """Accept a whole number from ``low`` to ``high``, both included."""
     return ValueKind(partial(_whole, {"": 1}, "", low, high), f"a whole number from {low} to {high}")
 
 
 def duration(low: int, high: int) -> ValueKind[int]:
-    """Make the kind of durations in whole seconds: ``300``, ``300s``, ``5m``, ``24h`` or ``30d``."""
+    """Accept a duration in whole seconds: ``300``, ``300s``, ``5m``, ``24h`` or ``30d``."""
     spans = f"from {_show_duration(low)} to {_show_duration(high)}"
     allowed = f"seconds, or a number with s, m, h or d, {spans}"
     return ValueKind(partial(_whole, _DURATIONS, r"\.", low, high), allowed, _show_duration)
 
 
 def timeout(low: float, high: float) -> ValueKind[float]:
-    """Make the kind of short durations in seconds: ``2``, ``2.5s`` or ``500ms``."""
+    """Accept a short duration in seconds: ``2``, ``2.5s`` or ``500ms``."""
 
     def read(text: str) -> float:
         seconds = float(_number(_DURATIONS, r"\.", text))
@@ -132,7 +132,7 @@ def timeout(low: float, high: float) -> ValueKind[float]:
 
 
 def size(low: int, high: int) -> ValueKind[int]:
-    """Make the kind of sizes in bytes: ``1048576``, ``512KiB``, ``8MiB`` or ``1GiB``."""
+    """Accept a size in bytes: ``1048576``, ``512KiB``, ``8MiB`` or ``1GiB``."""
     allowed = f"bytes, or a number with KiB, MiB, GiB or TiB, from {_show_size(low)} to {_show_size(high)}"
     read = partial(_whole, _SIZES, "", low, high)
     return ValueKind(lambda text: read(text.casefold()), allowed, _show_size)
@@ -154,7 +154,7 @@ def _whole(units: Mapping[str, int | Fraction], point: str, low: int, high: int,
 
 
 def some_of(*choices: Word) -> ValueKind[tuple[Word, ...]]:
-    """Make the kind of one or more of these words, separated by commas, in upper or lower case."""
+    """Accept one or more of these words, separated by commas, in upper or lower case."""
     one = one_of(*choices)
 
     def read(text: str) -> tuple[Word, ...]:
@@ -164,7 +164,7 @@ def some_of(*choices: Word) -> ValueKind[tuple[Word, ...]]:
 
 
 def seconds_of(*choices: str) -> ValueKind[int]:
-    """Make the kind of one of these numbers, in seconds."""
+    """Accept one of these numbers of seconds."""
     one = one_of(*choices)
     return ValueKind(lambda text: int(one.read(text)), one.allowed)
 

@@ -18,8 +18,7 @@ from karrot.settings.options import Archive
 class Contents:
     """Counts the archive's segments by hour, because a month can have tens of thousands of segments.
 
-    ``hours`` has the number and the total size in bytes of each hour's segments. ``last`` has the sequence number of
-    the newest archived event of each log.
+    ``hours`` has the number and bytes of each hour's segments. ``last`` has each log's newest archived event.
     """
 
     def __init__(self, found: Iterable[StoredSegment]) -> None:
@@ -90,8 +89,8 @@ _log = structlog.get_logger(__name__)
 class ArchiveReporter:
     """The push reporter of the archive. Each report writes one segment.
 
-    The names of the segments show which events are in the archive. The reporter skips archived events, even if they
-    come after the cursor. So no event is written twice if the process crashes between the write and the cursor's move.
+    The names of the segments show which events are in the archive. The reporter skips archived events, even after the
+    cursor. So no event is written twice if the process crashes between the write and the cursor's move.
     """
 
     def __init__(self, options: Archive, store: SegmentStore, context: Context) -> None:
@@ -101,7 +100,7 @@ class ArchiveReporter:
 
     @property
     def every_s(self) -> float:
-        """The seconds that an event may wait. The wait ends at most one second after the end of the current hour."""
+        """The seconds that an event may wait, until one second after the current hour at most."""
         now_ms = self._context.clock.wall_ms()
         return min(self._options.segment_s, (end_ms(hour_at(now_ms)) - now_ms) / 1000 + 1)
 
@@ -130,7 +129,7 @@ class ArchiveReporter:
         self._store.close()
 
     def _known(self) -> Contents:
-        """The contents of the archive, which are listed before the first segment and every hour after that."""
+        """List the archive before the first segment, and again every hour."""
         now_ms = self._context.clock.boot_ms()
         if self._contents is None or now_ms - self._listed_ms >= _LIST_EVERY_MS:
             self._contents, self._listed_ms = Contents(self._store.open()), now_ms
@@ -156,8 +155,8 @@ class ArchiveReporter:
     def _enforce_retention(self, contents: Contents) -> None:
         """Delete the oldest segments while the archive exceeds its limits of age or size.
 
-        Each hour is listed before the deletion, because the totals may be old. The age of an hour is measured by the
-        slower of two clocks, so that a clock that jumps forward does not delete a month.
+        Each hour is listed before the deletion, because the totals may be old. The slower of two clocks decides, so
+        that a clock that jumps forward does not delete a month.
         """
         now_ms = min(self._context.clock.wall_ms(), self._context.log_time_ms())
         while (hour := min(contents.hours, default=None)) is not None:

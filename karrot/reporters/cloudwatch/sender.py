@@ -69,9 +69,8 @@ class Sender:
         """Send the data. The first problem with AWS, the network or the credentials ends the send as ``fault``.
 
         CloudWatch accepts all data of a call, or no datum. The data of a rejected call are sent again in parts. A datum
-        is refused if CloudWatch rejected a call with this datum alone. If the answer names every datum of a call, all
-        are refused. An answer can name wrong positions. After such an answer, the send ignores positions, so it needs
-        more calls, but refuses no good datum.
+        is refused if CloudWatch rejected a call with this datum alone, or if the answer names every datum of the call.
+        After an answer with wrong positions, the send uses no positions, and needs more calls, but loses no good datum.
 
         A bad datum can also cause an answer 5xx. If the previous send ended with 5xx, a call with this answer is sent
         again in parts, after all other calls. The send stops after too many consecutive answers 5xx.
