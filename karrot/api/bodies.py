@@ -154,7 +154,7 @@ class GroupEvent(msgspec.Struct):
 
 
 class SecondOpinion(msgspec.Struct):
-    """The verdict of the other source (Burrow or ``watch``). ``found`` is its finding on the bad partitions."""
+    """The verdict of the other source (Burrow or ``watch``). ``found`` describes the bad partitions."""
 
     source: str
     status: str

@@ -90,7 +90,7 @@ class Unreported(Iterator[StoredEvent]):
         return self._ahead
 
     def groups(self) -> Iterator[GroupState]:
-        """Take all events without reading them, and yield the newest state of each of their groups.
+        """Take all events, but read and yield only the newest state of each group with an event.
 
         Deleted groups are included. A group with an event during the iteration can come again, with the newer state.
         """
@@ -123,10 +123,10 @@ class Unreported(Iterator[StoredEvent]):
 
 
 class ReportFailed(Exception):  # noqa: N818 (the name says what happened)
-    """Raise this from `PushReporter.report` to name the reason of a failure.
+    """`PushReporter.report` raises this exception to name the reason of a failure.
 
     ``reason`` is a stable label value. ``text`` is for people. ``retry_in_s`` is the wait before the next report.
-    ``None`` means one second after the first failure, doubled by each further failure up to a minute. With
+    ``None`` means a wait of one second that doubles with each further failure, up to a minute. With
     ``is_reported``, the cursor moves, and the next report is not delayed.
     """
 

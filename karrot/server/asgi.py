@@ -19,7 +19,7 @@ from karrot.web import webhook
 from karrot.web.context import WebContext
 
 LARGE = 64 << 10
-"""A larger body, in bytes, counts against the limit of all large bodies, and is parsed in a thread."""
+"""A body with more bytes counts against the limit of all large bodies, and is parsed in a thread."""
 
 ANSWER_S = 2.0
 """The seconds that a request may wait for the commit of its event, or for a thread."""
@@ -68,7 +68,7 @@ class AsgiApplication:
             pool.shutdown(wait=False, cancel_futures=True)
 
     async def _take_event(self, scope: Scope, receive: Receive) -> None:
-        """Read an event, append it, wait until it is stored, and answer."""
+        """Read an event, append the event, wait for the commit, and answer."""
         headers = _headers(scope)
         client: Connection = scope["extensions"]["karrot"]
         body, held = bytearray(), 0

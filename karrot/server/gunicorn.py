@@ -141,7 +141,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             self.cfg.set(name, value)
 
     def load(self) -> Any:
-        """Build the service of this worker, and return its WSGI application. A worker calls this after the fork."""
+        """Build the service of this worker, and return its WSGI application. Called in the worker, after the fork."""
         self.service = self._build()
         return self.service.wsgi
 

@@ -352,7 +352,7 @@ class HttpServer(uvicorn.Server):
             self._listen()
 
     def rest(self, connection: Connection) -> None:
-        """Mark a connection as idle. A full worker can close it to accept a new connection."""
+        """Mark a connection as idle. A full worker can close idle connections to accept new connections."""
         self.idle[connection] = self.loop.time()
         self._listen()
 

@@ -217,7 +217,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
 
 
 def _at_least_twice(settings: Settings) -> Iterator[tuple[object, str, str, str]]:
-    """Yield rules: if the first value is true, the first setting must be at least twice the second. Then the reason."""
+    """Yield (condition, setting, second setting, reason). The setting must be at least twice the second setting."""
     why = "a group that only the REST API reports would expire between two resyncs"
     yield settings.burrow_url, "KARROT_STALE_AFTER", "KARROT_RESYNC_INTERVAL", why
     why = "groups would expire between two polls"

@@ -19,7 +19,7 @@ _FILE = "_FILE"
 _RENAMED = {"KARROT_WATCH_EXCLUDE": "KARROT_WATCH_EXCLUDE_GROUPS"}
 _SECRET_BYTES = 64 * 1024
 _KUBERNETES = re.compile(r"KARROT_(PORT|PORT_.*|SERVICE_.*|BURROW_PORT.*|BURROW_SERVICE_.*)", re.DOTALL)
-"""Kubernetes sets these variables in a pod for the Services ``karrot`` and ``karrot-burrow``. None is a setting."""
+"""Kubernetes sets these variables in pods for the Services ``karrot`` and ``karrot-burrow``. Karrot ignores them."""
 
 
 class SourceError(ValueError):
@@ -91,7 +91,7 @@ def merged(layers: Iterable[Mapping[str, Given]], *, plain: Container[str], secr
 
 
 def secret_text(given: Given) -> str:
-    """Return a secret, or read it from its file without the last line end. Raises `SourceError` for a bad secret."""
+    """Return a secret, or read a file's secret without the last line end. Raises `SourceError` for a bad secret."""
     text = _read(given) if given.file else given.text
     if not text and given.file:
         raise SourceError(f"{given.label} names {given.text!r}, which is empty")

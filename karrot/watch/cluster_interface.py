@@ -65,7 +65,7 @@ class Description:
         return {place for member in self.members or () for place in member.assigned}
 
     def owned(self, places: Collection[TopicPartition]) -> Collection[TopicPartition]:
-        """The partitions in ``places`` that a member owns. If the members are unknown, all or none, by the state."""
+        """The partitions in ``places`` that a member may own. If the members are unknown, the group's state decides."""
         if self.members is None:
             return () if self.state in _WITHOUT_MEMBERS else places
         return self.assigned.intersection(places)

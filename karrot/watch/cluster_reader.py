@@ -148,7 +148,7 @@ class ClusterSnapshot(NamedTuple):
     """The result of one reading of a cluster.
 
     ``lags`` have no status. ``failures`` are the groups that could not be read. A rebalance is a difference between two
-    readings, so ``counts_rebalances`` is false for the first reading. ``others`` is the field of `Listing`.
+    readings, so ``counts_rebalances`` is false for the first reading. ``others`` are groups of other kinds.
     """
 
     lags: tuple[LagEvent, ...]

@@ -126,7 +126,7 @@ class PostSink:
         self._logged: frozenset[str] = frozenset()
 
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:  # noqa: ARG002 (Burrow's JSON has no age)
-        """Post the events. Problems are logged when they change."""
+        """Post the events. Log a problem only if the previous poll did not have it."""
         refused = self._posted(outcome.events)
         again = [each for each in refused if each.again_after_s is not None]
         if again:
@@ -302,7 +302,7 @@ class Watcher:
     def _deleted(self, dead: Iterable[str], memory: Memory, now_ms: int) -> Iterator[LagEvent]:
         """Forget the deleted groups, and make an event for each deleted group that had a verdict."""
         for group in dead:
-            # The rings do not show whether a group had a verdict, because a group deleted after the list has none.
+            # Rings do not show whether a group had a verdict: a group that is deleted after the list has no rings.
             if group in memory.judged:
                 yield deleted(self.name, group, now_ms)
             memory.forget(group)

@@ -202,8 +202,8 @@ class Rings:
     def see_uncommitted(self, group: str, places: Collection[TopicPartition], described: Description) -> None:
         """Store the partitions that a group reads without a committed offset, and forget all its other partitions.
 
-        Polls without an owner do not count, because consumers find added partitions after minutes. Partitions are kept
-        while the group is not Stable or its members own no partition, as between two members.
+        Polls without an owner do not count, because consumers find added partitions after minutes. While the group is
+        not Stable, or its members own no partition, its partitions are kept.
         """
         before, seen, assigned = self.uncommitted.pop(group, {}), {}, described.assigned
         waiting = () if described.topics else before.keys() - self.groups.get(group, {}).keys()

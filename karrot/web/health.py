@@ -1,4 +1,4 @@
-"""Serves ``/healthz``, ``/readyz`` and ``/heartbeat``: whether Karrot is alive and ready. They need no credentials."""
+"""Serves ``/healthz``, ``/readyz`` and ``/heartbeat``, which need no credentials."""
 
 from datetime import UTC, datetime
 

@@ -22,7 +22,7 @@ from karrot.web.context import RESPONSE_HEADERS, WebContext, web_context
 from karrot.web.problems import RETRY_AFTER, Problem
 
 LARGE_BODY = 1024 * 1024
-"""Larger bodies, in bytes, are parsed one at a time, because parsed JSON can take 25 times its size in memory."""
+"""Bodies with more bytes are parsed one at a time, because parsed JSON can take 25 times its size in memory."""
 
 METHODS = ("POST", "PUT", "DELETE")
 _PATH = "/burrow"

@@ -71,7 +71,7 @@ class _AlreadyStored(Exception):  # noqa: N818 (names what happened)
 
 
 class Objects:
-    """Stores segments as S3 objects. It cannot prevent other processes from writing to the same place."""
+    """Stores segments as S3 objects, without a lock against other processes that write to the same prefix."""
 
     def __init__(self, bucket: Bucket, open_client: Callable[[], "S3Client"]) -> None:
         self._bucket = bucket

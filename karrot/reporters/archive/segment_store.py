@@ -79,7 +79,7 @@ class StoreError(ReportFailed):
 
 
 class SegmentStore(Protocol):
-    """A store for segments. It never changes files with other names. Every method may raise `StoreError`."""
+    """A store for segments, which never changes other files. Every method may raise `StoreError`."""
 
     def open(self) -> Iterator[StoredSegment]:
         """List all segments. A store with locks is first locked for this process."""

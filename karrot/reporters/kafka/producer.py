@@ -67,7 +67,7 @@ class KafkaTopic:
             raise NoTopic("properties", without_values(text, self._given)) from None
 
     def send(self, messages: Sequence[Message]) -> list[Outcome]:
-        """Write the messages. Send a message that is refused as too large again, without its batch."""
+        """Write the messages. Retry each message that Kafka refuses as too large alone, without the batch."""
         outcomes = self._send(messages)
         if len(messages) > 1:
             for number, outcome in enumerate(outcomes):

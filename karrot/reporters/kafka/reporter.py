@@ -40,7 +40,7 @@ class Written(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Kafka refused the message, or the outcome is unknown. ``is_final`` says that Kafka will never accept it."""
+    """Kafka refused the message, or the outcome is unknown. With ``is_final``, a retry cannot succeed."""
 
     reason: str
     text: str
@@ -78,7 +78,7 @@ _log = structlog.get_logger(__name__)
 
 
 class KafkaReporter:
-    """The push reporter of Kafka. After a failure, it creates a new client and reads the properties file again.
+    """The push reporter of Kafka, which after a failure creates a new client and reads the properties file again.
 
     So a fatal error or a changed password needs no restart. A batch that failed partly is written again completely, so
     the last record of a group is always the group's newest event.

@@ -2,8 +2,8 @@
 
 Some metrics come from verdicts, and some from the data that ``karrot watch`` reads from Kafka. The metrics by topic and
 by partition are opt-in, because each scrape must read events of each group for them. Burrow's REST API and Kafka list
-all partitions. A webhook lists only the partitions worse than OK and the partition with the largest lag, and changes
-these partitions of the newest complete list. The lag of a topic comes only from the complete list, at one time.
+all partitions. A webhook lists only the partitions worse than OK and the partition with the largest lag. These
+partitions replace those of the newest complete list. The lag of a topic comes only from the complete list.
 
 With 10,000 groups, nearly the whole answer is metrics of groups. So this module writes their lines directly from the
 log's values, escapes labels once per group, and creates no object for a sample.
