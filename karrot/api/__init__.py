@@ -1,1 +1,1 @@
-"""The JSON API: `bodies` has the bodies of its answers, for the routes and for those who read them."""
+"""Defines the JSON bodies of the API, in `bodies`. Routes encode them, and clients decode them."""

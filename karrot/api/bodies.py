@@ -13,7 +13,7 @@ from karrot.reporters.base import Fact
 
 
 class Heartbeat(msgspec.Struct):
-    """The body of ``/heartbeat``. Its form is that of the first Karrot."""
+    """The body of ``/heartbeat``, in the same format as in the first Karrot."""
 
     status: str
     msg: str
@@ -21,7 +21,7 @@ class Heartbeat(msgspec.Struct):
 
 
 class Component(msgspec.Struct, omit_defaults=True):
-    """One part of Karrot. ``state`` is ``ok``, ``idle`` or ``failing``. ``detail`` is the reason, if any."""
+    """One part of Karrot. ``state`` is ``ok``, ``idle`` or ``failing``. ``detail`` explains the state."""
 
     state: str
     detail: str | None = None
@@ -53,15 +53,15 @@ class OpenIncident(msgspec.Struct):
 
 
 class Group(msgspec.Struct):
-    """A consumer group as of its newest event. Lags are in messages, rates in messages per second. Null is unknown.
+    """A consumer group at its newest event. Lags are in messages, rates in messages per second. Null means unknown.
 
     ``lag`` is the total lag of all partitions. ``max_lag`` is the lag of the worst partition. ``scalable_lag`` is the
     total lag without the partitions that are STOP, STALL or REWIND, because more consumers cannot help these
     partitions. ``lag_seconds`` is the age of the oldest unread message. ``lag_seconds_topic`` and
-    ``lag_seconds_partition`` name the listed partition where this age is largest. ``lag_seconds_kind`` says how the age
-    is known: ``at_least`` is a lower bound. ``catch_up_seconds`` and the rates belong to the partition with the largest
-    lag. ``complete`` is the share of partitions whose window of commits is full. ``observed_at`` is the time of the
-    verdict. ``last_event_at`` is the time when it arrived.
+    ``lag_seconds_partition`` name the listed partition with the largest age. ``lag_seconds_kind`` says whether the age
+    is exact, extrapolated or a lower bound (``at_least``). ``catch_up_seconds`` and the rates belong to the partition
+    with the largest lag. ``complete`` is the share of partitions whose window of commits is full. ``observed_at`` is
+    the time of the verdict. ``last_event_at`` is the time when the verdict arrived.
     """
 
     cluster: str
@@ -93,7 +93,7 @@ class Group(msgspec.Struct):
 
 
 class GroupPage(msgspec.Struct):
-    """Groups in the order of cluster and name.
+    """Groups, sorted by cluster and name.
 
     To get the next page, send ``next`` as the parameter ``after``. On the last page, ``next`` is null.
     """
@@ -105,9 +105,9 @@ class GroupPage(msgspec.Struct):
 class Commit(msgspec.Struct):
     """One stored commit.
 
-    ``timestamp_ms`` is the commit's time as the source gave it. ``committed_at`` is this time as text, or null if it is
-    not known. With ``watch``, ``timestamp_ms`` is the time of a poll, and ``committed_at`` that of the last poll that
-    saw the offset move. ``lag`` is the lag when the source saw the commit.
+    ``timestamp_ms`` is the timestamp from the source. ``committed_at`` is this timestamp as a string, or null if the
+    time of the commit is unknown. With ``watch``, ``timestamp_ms`` is the time of a poll, and ``committed_at`` is the
+    time of the last poll that saw the offset move. ``lag`` is the lag when the source saw the commit.
     """
 
     offset: int
@@ -118,9 +118,10 @@ class Commit(msgspec.Struct):
 
 
 class Partition(msgspec.Struct):
-    """One partition of a group, with its oldest and newest stored commit, and its lag at the time of the verdict.
+    """One partition of a group. ``start`` and ``end`` are its oldest and newest stored commits.
 
-    Without a commit, ``lag_at_most`` is an upper bound of the lag. Log starts are known only from Kafka.
+    ``lag`` is the lag at the time of the verdict. Without a commit, ``lag_at_most`` is an upper bound of the lag.
+    ``log_start_offset`` is known only from Kafka.
     """
 
     topic: str
@@ -153,7 +154,7 @@ class GroupEvent(msgspec.Struct):
 
 
 class SecondOpinion(msgspec.Struct):
-    """The verdict of the other source: Burrow, or Karrot's rules on Kafka. ``found`` is about the bad partitions."""
+    """The verdict of the other source (Burrow or ``watch``). ``found`` describes the bad partitions."""
 
     source: str
     status: str
@@ -164,11 +165,10 @@ class SecondOpinion(msgspec.Struct):
 class GroupDetail(Group):
     """A group with its partitions and its recent events, newest first.
 
-    ``partitions`` are all partitions if ``all_partitions_listed`` is true. At ``partitions_listed_at``, an event listed
-    all. Later webhooks have changed some. Otherwise they are the partitions worse than OK, perhaps without
-    ``max_lag_partition``. ``partitions`` is null if Karrot no longer keeps the newest event, or cannot read it now.
-    ``second_opinion`` is null if the other source has no recent verdict, or agrees. ``events`` is null if Karrot cannot
-    read the events now.
+    If ``all_partitions_listed`` is true, ``partitions`` has all partitions, from an event at ``partitions_listed_at``
+    and from later webhooks. Otherwise ``partitions`` has only partitions worse than OK, and may lack
+    ``max_lag_partition``. ``partitions`` is null if the newest event is deleted or unreadable. ``second_opinion`` is
+    null if the other source has no recent verdict or agrees. ``events`` is null if the events are unreadable.
     """
 
     partitions: list[Partition] | None
@@ -180,7 +180,7 @@ class GroupDetail(Group):
 
 
 class RejectedBody(msgspec.Struct):
-    """A refused body. ``detail`` is the error that its sender got. ``body`` is its first 4 KiB, decoded as text."""
+    """A refused body. ``detail`` is the error that Karrot answered. ``body`` has the first 4 KiB, as a string."""
 
     received_at: datetime | None
     code: str
@@ -192,21 +192,21 @@ class RejectedBody(msgspec.Struct):
 class Rejects(msgspec.Struct):
     """The newest refused bodies, newest first.
 
-    A request that was refused because of its headers is only counted, because it has no body to keep.
+    A request that Karrot refused because of its headers has no body. Such a request is only counted.
     """
 
     rejects: list[RejectedBody]
 
 
 class Place(msgspec.Struct):
-    """A cursor. The reporter has handled all events up to and including ``seq`` in the log ``log_id``."""
+    """A reporter's cursor. The reporter has handled all events of the log ``log_id`` up to and including ``seq``."""
 
     log_id: str
     seq: int
 
 
 class SentValue(msgspec.Struct):
-    """One value that the destination accepted, under the value's name at the destination."""
+    """One value that the destination accepted. ``what`` is the value's name at the destination."""
 
     what: str
     value: float
@@ -215,7 +215,7 @@ class SentValue(msgspec.Struct):
 
 
 class RefusedValue(msgspec.Struct):
-    """One value that is never sent. ``reason`` is the label of the same name in the counter of dropped values."""
+    """One value that is never sent. ``reason`` is also the label ``reason`` of the counter of dropped values."""
 
     what: str
     reason: str
@@ -224,7 +224,7 @@ class RefusedValue(msgspec.Struct):
 
 
 class LastSend(msgspec.Struct):
-    """What a reporter reports about its last send. ``sent`` and ``refused`` are the newest values of each kind."""
+    """A reporter's report on its last send. ``sent`` has the newest accepted values, ``refused`` the newest refused."""
 
     at: datetime | None
     sent_count: int
@@ -234,7 +234,7 @@ class LastSend(msgspec.Struct):
 
 
 class ReporterProgress(msgspec.Struct):
-    """One reporter. ``state`` is ``idle``, ``ok`` or ``failing``. A reporter that is scraped stays ``idle``.
+    """One reporter. ``state`` is ``idle``, ``ok`` or ``failing``. A pull reporter is always ``idle``.
 
     ``backlog_events`` and ``backlog_age_seconds`` are null for a reporter to which Karrot delivers no events.
     ``last_send`` is null for a reporter that does not report its sends.
@@ -254,7 +254,7 @@ class ReporterProgress(msgspec.Struct):
 class Reporters(msgspec.Struct):
     """Every reporter that is switched on.
 
-    ``leader`` is the replica that leads: it hands the events to the reporters. It is null if no replica leads, and if
+    ``leader`` is the replica that delivers the events to the reporters. ``leader`` is null if no replica leads, or if
     only one machine can use the event log.
     """
 
@@ -263,12 +263,12 @@ class Reporters(msgspec.Struct):
 
 
 class EventLogStatus(msgspec.Struct):
-    """The event log, as the answering replica sees it.
+    """The state of the event log, from the replica that answers.
 
     ``replica`` is the name of the replica that answers, and ``leader`` is the name of the replica that leads. Both are
-    null if only one machine can use the event log, and ``leader`` is also null if no replica leads. ``fault`` is why
-    the last commit or read failed. ``memory_age_seconds`` is the age of the groups, if they come from memory because
-    the event log cannot be read. ``database`` is null if the event log is not in PostgreSQL.
+    null if only one machine can use the event log. ``leader`` is also null if no replica leads. ``fault`` is the reason
+    why the last commit or read failed. If the event log cannot be read, the groups come from memory, and
+    ``memory_age_seconds`` is their age. ``database`` is null if the event log is not in PostgreSQL.
     """
 
     log_id: str

@@ -1,7 +1,7 @@
 """Defines the interface of a reporter, which passes events on to one destination (``docs/reporters.md``).
 
-An entry point of the group ``karrot.reporters`` names a function. It takes a `Context`, and returns a `PushReporter`,
-which gets the events after its cursor, or a `PullReporter`, which is read at each scrape.
+An entry point of the group ``karrot.reporters`` names a function that takes a `Context` and returns a reporter. A
+`PushReporter` gets the events after its cursor. A `PullReporter` is read at each scrape.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -34,9 +34,9 @@ GROUP = "karrot.reporters"
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What Karrot gives to a reporter. ``docs/reporters.md`` describes each attribute.
+    """The objects that a reporter gets from Karrot. ``docs/reporters.md`` describes each attribute.
 
-    A built-in reporter gets its part of Karrot's settings as ``options``. The texts in ``settings`` are for others.
+    ``options`` has the settings of a built-in reporter. ``settings`` has the strings for a third-party reporter.
     """
 
     name: str
@@ -54,11 +54,11 @@ class Context:
 
 
 class Unreported(Iterator[StoredEvent]):
-    """The stored events after a reporter's cursor, oldest first, up to the newest one of the time when it was made.
+    """Yields the stored events after a reporter's cursor, oldest first, up to the time when the iteration began.
 
-    It reads the log page by page. It skips damaged events. ``cursor`` is at the last event that was taken. ``taken``,
-    ``pruned`` and ``damaged`` count the events taken, those that the log deleted before, and those that were skipped.
-    ``is_at_end`` says that a reader found no further event.
+    The iterator reads the log page by page, and skips damaged events. ``cursor`` is at the last event taken.
+    ``taken`` counts the events taken, ``pruned`` the events that the log deleted before, and ``damaged`` the events
+    skipped. ``is_at_end`` is true after a read without a further event.
     """
 
     def __init__(self, log: EventLog, after: Cursor) -> None:
@@ -79,7 +79,7 @@ class Unreported(Iterator[StoredEvent]):
         return event
 
     def peek(self) -> StoredEvent | None:
-        """The next event, without taking it. ``None`` if there is none."""
+        """Return the next event without taking it, or ``None`` at the end."""
         while self._ahead is None and (row := next(self._rows, None)) is not None:
             if isinstance(row, StoredEvent):
                 self._ahead = row
@@ -90,9 +90,9 @@ class Unreported(Iterator[StoredEvent]):
         return self._ahead
 
     def groups(self) -> Iterator[GroupState]:
-        """The newest state of each group with an event after the cursor. This takes all events, without reading them.
+        """Take all events, but read and yield only the newest state of each group with an event.
 
-        A deleted group comes too. A group that gets an event meanwhile can come twice, the newer state last.
+        Deleted groups are included. A group with an event during the iteration can come again, with the newer state.
         """
         after, size = self.cursor.seq, self._log.size()
         self._rows, self._ahead, self.is_at_end = iter(()), None, True
@@ -109,7 +109,7 @@ class Unreported(Iterator[StoredEvent]):
     def _read(self) -> Iterator[StoredEvent | Damaged]:
         began_ms = self._log.log_time_ms()
         page = self._log.read(self.cursor.seq)
-        yield from page  # always, so no difference between clocks can stop a reporter
+        yield from page  # the first page is not limited by time, so clock differences cannot stop a reporter
         while page and (page := self._log.read(page[-1].seq)):
             for row in page:
                 if isinstance(row, StoredEvent) and row.log_time_ms > began_ms:
@@ -123,11 +123,11 @@ class Unreported(Iterator[StoredEvent]):
 
 
 class ReportFailed(Exception):  # noqa: N818 (the name says what happened)
-    """Raise this from `PushReporter.report` to name the reason of a failure.
+    """`PushReporter.report` raises this exception to name the reason of a failure.
 
-    ``reason`` is stable, for the counter. ``text`` is for people. ``retry_in_s`` is the wait before the next report. If
-    it is ``None``, the wait is a second after the first failure, and doubles with each further failure up to a minute.
-    With ``is_reported``, what was taken is reported all the same: the cursor moves, and the next report is not delayed.
+    ``reason`` is a stable label value. ``text`` is for people. ``retry_in_s`` is the wait before the next report.
+    ``None`` means a wait of one second that doubles with each further failure, up to a minute. With
+    ``is_reported``, the cursor moves, and the next report is not delayed.
     """
 
     def __init__(self, reason: str, text: str, retry_in_s: float | None = None, *, is_reported: bool = False) -> None:
@@ -142,17 +142,17 @@ class PushReporter(Protocol):
 
     @property
     def every_s(self) -> float:
-        """Seconds from one report to the next. 0: report as soon as there are events."""
+        """The seconds between two reports. With 0, Karrot calls `report` as soon as there are events."""
 
     def report(self, events: Unreported) -> None:
-        """Pass events on. What this took from ``events`` when it returns is reported, and the cursor moves there.
+        """Send events to the destination. After this call, the cursor moves to the last event taken from ``events``.
 
-        There is at least one event. The events that this did not take come in the next call, at once. If this raises,
-        the same events come again.
+        ``events`` has at least one event. If events are left, Karrot calls this method again at once. After an
+        exception, the next call gets the same events again.
         """
 
     def close(self) -> None:
-        """Release all resources. Karrot calls this once, after the last report."""
+        """Release all resources. Karrot calls this method once, after the last report."""
 
 
 @runtime_checkable
@@ -160,7 +160,7 @@ class PullReporter(Protocol):
     """A reporter that Karrot reads at each scrape."""
 
     def collector(self, log: EventLog) -> "Collector":
-        """A collector. It reads the log at scrape time, and keeps no metric state."""
+        """Return a collector that reads the log at each scrape and keeps no metric state."""
 
 
 Reporter = PushReporter | PullReporter
@@ -170,14 +170,14 @@ _PASSED_OVER = 50
 
 
 class Backlog(NamedTuple):
-    """The events that a reporter has not handled yet. ``age_s`` is the age of the oldest. ``None`` means unknown."""
+    """The events that a reporter has not handled yet. ``age_s`` is the oldest event's age, ``None`` if unknown."""
 
     events: int
     age_s: float | None
 
 
 def backlog(log: EventLog, state: ReporterState, size: LogSize) -> Backlog:
-    """A push reporter's backlog. If the reporter has no cursor in this log, its backlog is the whole log."""
+    """Compute the backlog of a push reporter. Without a cursor in this log, the backlog is the whole log."""
     done = state.cursor.seq if state.cursor and state.cursor.log_id == log.log_id else 0
     done = max(done, size.first_seq - 1)
     waiting = max(0, size.last_seq - done)
@@ -185,7 +185,7 @@ def backlog(log: EventLog, state: ReporterState, size: LogSize) -> Backlog:
         return Backlog(0, 0.0)
     try:
         found = log.read(done, _PASSED_OVER)
-    except LogUnavailableError:  # the sizes can come from memory, and then the number is known without the events
+    except LogUnavailableError:  # only the sizes, which can come from memory, are known
         return Backlog(waiting, None)
     oldest = next((stored for stored in found if isinstance(stored, StoredEvent)), None)
     return Backlog(waiting, None if oldest is None else max(0, log.log_time_ms() - oldest.log_time_ms) / 1000)
@@ -198,12 +198,12 @@ class Backoff(NamedTuple):
     most_s: float = 60.0
 
     def spread_seconds(self, failures: int, random: Random) -> float:
-        """A random delay after the n-th failure, at least half of the full one: so senders do not retry together."""
+        """A random delay from half to all of the full delay, so that senders do not retry at the same time."""
         return min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 30)) * random.uniform(0.5, 1)
 
 
 REPORT_NOTE = "report"
-"""The name of the note in the log."""
+"""The key under which the log keeps a reporter's report."""
 
 
 class Fact(msgspec.Struct, frozen=True):
@@ -223,7 +223,7 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class RefusedDatum(msgspec.Struct, frozen=True):
-    """One item that was not sent and never will be. ``reason`` is stable. ``text`` is for people."""
+    """One item that Karrot will never send. ``reason`` is a stable code. ``text`` is for people."""
 
     what: str
     reason: str
@@ -232,7 +232,7 @@ class RefusedDatum(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The last send. ``sent`` and ``refused`` are the newest items. ``sent_count`` is the number of all items sent."""
+    """A report on the last send. ``sent`` and ``refused`` have the newest items. ``sent_count`` counts all sent."""
 
     at_ms: int
     sent_count: int
@@ -242,8 +242,8 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def read_report(note: bytes | None) -> Report | None:
-    """The report in a note. ``None`` if there is no readable report."""
+    """Decode the report in a note. Return ``None`` without a note, or if the note cannot be decoded."""
     try:
         return None if note is None else msgspec.json.decode(note, type=Report)
     except msgspec.DecodeError:
-        return None  # an older Karrot wrote it, and the next send replaces it
+        return None  # an older Karrot wrote the note, and the next send replaces it

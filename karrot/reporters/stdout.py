@@ -14,11 +14,11 @@ import msgspec
 from karrot.reporters.base import Context, Unreported
 
 _AT_ONCE = 500
-"""The most events of one report. After a crash, a report that was in progress comes again."""
+"""The most events of one report. After a crash during a report, these events are printed again."""
 
 
 class StdoutReporter:
-    """A push reporter: see `karrot.reporters.base.PushReporter`."""
+    """The `karrot.reporters.base.PushReporter` for standard output."""
 
     every_s = 0.0
 
@@ -44,7 +44,7 @@ class StdoutReporter:
         self._stream.flush()
 
     def close(self) -> None:
-        """Do nothing: the stream belongs to the process."""
+        """Do nothing, because the stream belongs to the process."""
 
 
 def build(_context: Context) -> StdoutReporter:

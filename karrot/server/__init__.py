@@ -1,1 +1,1 @@
-"""The HTTP server: gunicorn's processes, uvicorn's connections, and time limits of Karrot's own."""
+"""Runs the HTTP server with gunicorn's processes, uvicorn's connections, and Karrot's own timeouts."""

@@ -1,7 +1,7 @@
-"""The ASGI application of a worker. Events take the short way to the log, and threads run Flask for all other requests.
+"""Serves events in coroutines, and all other requests in threads that run Flask, as the ASGI application of a worker.
 
-The coroutine of an event gives it to the log's writer, and answers when the writer has committed it. No thread waits
-for a client's request, and no body is read but that of an event.
+The coroutine of an event passes the event to the log's writer, and answers after the commit. No thread waits for a
+client's request. Only the bodies of events are read.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from karrot.web import webhook
 from karrot.web.context import WebContext
 
 LARGE = 64 << 10
-"""A body with more bytes counts against the limit of all large bodies, and a thread parses it."""
+"""A body with more bytes counts against the limit of all large bodies, and is parsed in a thread."""
 
 ANSWER_S = 2.0
-"""How long a request may wait for its event to be stored, or for a thread."""
+"""The seconds that a request may wait for the commit of its event, or for a thread."""
 
 _SERVE_SHARE = TURN_SHARE - 0.05
-"""An event waits at most this share of the time to be served. A commit must take it within `TURN_SHARE`."""
+"""An event must be served within this share of `ANSWER_S`. A commit must begin within `TURN_SHARE` of `ANSWER_S`."""
 
 _LARGE_TOGETHER = 32 << 20
 _ACCEPTED = head_of(webhook.ACCEPTED)
@@ -39,7 +39,7 @@ _log = structlog.get_logger(__name__)
 
 
 class AsgiApplication:
-    """Serves the requests of one worker. Health checks and scrapes have threads of their own."""
+    """Serves the requests of one worker. Health checks, scrapes and pages have separate thread pools."""
 
     def __init__(self, context: WebContext, wsgi: WsgiApplication, *, threads: int, answer_s: float = ANSWER_S) -> None:
         self._context = context
@@ -51,25 +51,24 @@ class AsgiApplication:
         self._waiting: dict[asyncio.Future[None], tuple[PendingAppend, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.large_bytes = 0
-        """The bytes of the large bodies whose requests are not answered yet."""
+        """The bytes of large bodies in requests without an answer yet."""
         self._quick = ThreadPoolExecutor(threads, "quick")
         self._scrapes = ThreadPoolExecutor(max(2, threads // 4), "scrape")
         self._pages = ThreadPoolExecutor(max(2, threads // 4), "reader")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["method"] in webhook.METHODS and f"/{scope['path'].strip('/')}" in self._paths:
             await self._take_event(scope, receive)
         else:
             await self._call_flask(scope, send)
 
     def close(self) -> None:
-        """End the threads when they have finished what they do."""
+        """End each thread after its current request."""
         for pool in (self._quick, self._scrapes, self._pages):
             pool.shutdown(wait=False, cancel_futures=True)
 
     async def _take_event(self, scope: Scope, receive: Receive) -> None:
-        """Read an event, append it, wait until it is stored, and answer."""
+        """Read an event, append the event, wait for the commit, and answer."""
         headers = _headers(scope)
         client: Connection = scope["extensions"]["karrot"]
         body, held = bytearray(), 0
@@ -80,7 +79,7 @@ class AsgiApplication:
                 async with asyncio.timeout(self._context.body_timeout):
                     body = bytearray()
                     while len(body) < length:
-                        message = await receive()  # this also tells a client that waits for it to continue
+                        message = await receive()  # also sends 100 Continue to a client that waits for it
                         if message["type"] == "http.disconnect":
                             return
                         body += message["body"]
@@ -89,7 +88,7 @@ class AsgiApplication:
                             held = len(body)
             await self._store(headers, bytes(body), client)
             await client.answer(_ACCEPTED, webhook.ACCEPTED.body)
-        except Exception as error:  # noqa: BLE001 - the outermost place of an event: `refusal` logs what it must
+        except Exception as error:  # noqa: BLE001 - the outermost handler of an event: `refusal` logs the error
             if isinstance(error, TimeoutError):
                 error = webhook.IncompleteRequest(f"only {len(body)} bytes arrived in time")
             await _refuse(scope, webhook.refusal(self._context, error, scope["client"][0]))
@@ -97,13 +96,13 @@ class AsgiApplication:
             self.large_bytes -= held
 
     def _hold(self, more: int) -> None:
-        """Count bytes of large bodies. Small bodies do not count, because the number of connections limits them."""
+        """Count bytes of large bodies. The limit of connections also limits small bodies, so these do not count."""
         if self.large_bytes + more > _LARGE_TOGETHER:
             raise OverloadedError("Too many large bodies are arriving. Send the event again.")
         self.large_bytes += more
 
     async def _store(self, headers: dict[str, str], body: bytes, client: Connection) -> None:
-        """Append an event and wait for its commit, in all not longer than `ANSWER_S`."""
+        """Append an event and wait for its commit. Raises `OverloadedError` or `UnconfirmedError` after `ANSWER_S`."""
         loop, arrived = asyncio.get_running_loop(), client.received_at
         if loop.time() - arrived > self._answer_s * _SERVE_SHARE:
             raise _late()
@@ -123,9 +122,9 @@ class AsgiApplication:
         pending.wait()
 
     def _withdraw_late(self) -> None:
-        """Give up the events that no commit has taken in time. One that a commit has taken may still be stored.
+        """Withdraw the events that no commit includes in time. An event that a commit includes may still be stored.
 
-        There is one timer for all events, because most of them are stored long before.
+        All events share one timer, because most events are stored long before the timeout.
         """
         if self._timer is not None:
             self._timer.cancel()
@@ -144,14 +143,14 @@ class AsgiApplication:
             self._timer = loop.call_at(first + turn_s, self._withdraw_late)
 
     def _on_stored(self, stored: "asyncio.Future[None]") -> None:
-        """Queue a finished append, from any thread. Waking the loop costs a system call, so one wakes it for all."""
+        """Queue a finished append, from any thread. One wake-up of the loop (a system call) serves all in the queue."""
         self._stored.append(stored)
         if not self._woken:
             self._woken = True
             stored.get_loop().call_soon_threadsafe(self._settle)
 
     def _settle(self) -> None:
-        # Clear the flag before emptying the queue. So an append that finishes later wakes the loop again.
+        # Clear the flag before emptying the queue, so that an append that finishes later wakes the loop again.
         self._woken = False
         while self._stored:
             stored = self._stored.popleft()
@@ -159,8 +158,8 @@ class AsgiApplication:
                 stored.set_result(None)
 
     async def _call_flask(self, scope: Scope, send: Send) -> None:
-        """Let threads run the WSGI application, piece by piece. If none is free in time, refuse the request."""
-        path = scope["path"].rstrip("/")  # it may begin with the prefix of a proxy
+        """Run the WSGI application in threads, chunk by chunk. Refuse the request if no thread is free in time."""
+        path = scope["path"].rstrip("/")  # may begin with the prefix of a proxy
         pool = self._scrapes if path.endswith(_SCRAPED) else self._quick if path.endswith(_QUICK_PATHS) else self._pages
         loop = asyncio.get_running_loop()
         client: Connection = scope["extensions"]["karrot"]
@@ -180,11 +179,11 @@ class AsgiApplication:
                 raise
             late = OverloadedError("The request waited too long for a thread")
             await _refuse(scope, webhook.refusal(self._context, late, "", counted=False))
-        except Exception:  # noqa: BLE001 - the outermost place of a request
+        except Exception:  # noqa: BLE001 - the outermost handler of a request
             about = {"method": scope["method"], "path": scope["path"][:200]}
             _log.exception("the application failed", code="application_failed", **about)
             if started:
-                client.raw.abort()  # so the client sees that its answer is not complete
+                client.raw.abort()  # so that the client sees that the answer is incomplete
             else:
                 await _refuse(scope, webhook.refusal(self._context, RuntimeError(), "", counted=False))
         finally:
@@ -193,7 +192,7 @@ class AsgiApplication:
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """The headers by their names in small letters. Headers of the same name are one value with commas."""
+    """The headers by name in lower case. The values of headers with the same name are joined by commas."""
     pairs = [(name.decode("latin-1"), value.decode("latin-1").strip()) for name, value in scope["headers"]]
     headers = dict(pairs)
     if len(headers) < len(pairs):

@@ -1,7 +1,7 @@
-"""The HTTP server of a worker: uvicorn's connections, with time limits and bounds of Karrot's own.
+"""Serves HTTP in a worker, with uvicorn's connections and Karrot's own timeouts and size limits.
 
-uvicorn and httptools decide what is valid HTTP. `HttpServer` accepts the connections, so it knows how many there are,
-and gives each the newest TLS certificate. docs/decisions/0028 says what uvicorn does not do itself.
+uvicorn and httptools decide what is valid HTTP. `HttpServer` accepts and counts the connections, and gives each one the
+newest TLS certificate. docs/decisions/0028 says what uvicorn does not do itself.
 """
 
 import asyncio
@@ -24,15 +24,15 @@ from karrot.eventlog.base import OverloadedError
 from karrot.web.webhook import Answer, IncompleteRequest, RefusedHead
 
 _IDLE_S = 75
-"""Longer than Burrow's interval, because closing an idle connection can lose Burrow's next POST."""
+"""The seconds until an idle connection is closed, which can lose Burrow's next POST: longer than Burrow's interval."""
 
 _LAST_REQUEST_S = 2.0
-"""How long a stopping worker waits for requests that are on their way on open connections."""
+"""The seconds that a stopping worker waits for requests that clients have already sent on idle connections."""
 
 _FEW, _MANY = 2, 1024
 _FULL = ((3072, 0.0), (1024, 0.3), (64, 0.8))
-"""Events on new connections are refused without a coroutine if so many requests wait, and the answer before came after
-more than so many seconds. A herd on a worker that was idle is accepted."""
+"""Pairs of a number of waiting requests and seconds. An event on a new connection is refused without a coroutine if so
+many requests wait and the last answered request waited that long. So an idle worker accepts a burst."""
 
 _HEAD_LIMIT = 64 << 10
 _LINE_LIMIT = 4094
@@ -42,15 +42,14 @@ _LINGER_S = 2.0
 
 
 class Connection(HttpToolsProtocol):
-    """One connection. It is idle if no byte of a request has come that is not answered yet.
+    """One connection, which is the extension ``karrot`` of the ASGI scope. Without a request, the connection is idle.
 
-    It is the extension ``karrot`` of the ASGI scope. ``received_at`` is since when the request waits for its turn, by
-    the clock of the event loop: since its newest bytes, or since the answer before. ``left`` says whether the
-    connection has ended.
+    ``received_at`` is the time since which the request waits, by the event loop's clock: the time of its newest bytes,
+    or of the previous answer. ``left`` says whether the connection has ended.
     """
 
     def __init__(self, server: "HttpServer", first: bytes) -> None:
-        """``first`` are bytes that have been read already."""
+        """``first`` has the bytes that were read from the socket before."""
         super().__init__(server.config, server.server_state, {}, _loop=server.loop)
         self._owner = server
         self._in_head = False
@@ -66,7 +65,7 @@ class Connection(HttpToolsProtocol):
         self.left = False
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for a request. ``self.transport`` closes in two steps."""
+        """Start to wait for a request. Wrap the transport, so that uvicorn closes it through `close`."""
         super().connection_made(transport)
         self.server, self.client = self.server or ("", 0), self.client or ("", 0)  # unknown after a reset
         self.raw = transport
@@ -79,10 +78,9 @@ class Connection(HttpToolsProtocol):
             self._first = b""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
         super().connection_lost(exc)
         self.left = True
-        if self._active is not None:  # uvicorn tells the newest request, which may be a later one
+        if self._active is not None:  # uvicorn marks only the newest request
             self._active.disconnected = True
         for timer in (self._head_timer, self._write_timer):
             if timer is not None:
@@ -90,11 +88,11 @@ class Connection(HttpToolsProtocol):
         self._owner.idle.pop(self, None)
         self._owner.release()
         self.pipeline.clear()
-        # or only the garbage collection would free them
+        # without this, only the garbage collection would free these objects
         self.transport = self.cycle = self.scope = self._active = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes to the parser, unless the request is refused already."""
+        """Pass bytes to the parser, unless the connection is closing."""
         if self.transport.is_closing():
             return
         self._owner.idle.pop(self, None)
@@ -112,7 +110,7 @@ class Connection(HttpToolsProtocol):
             self._refuse(RefusedHead(431, _TOO_LONG))
         elif self._in_head:
             self._head_timer = self._head_timer or self.loop.call_later(self._owner.headers_s, self._end_head)
-        elif not self._unread and not self._is_busy():  # there were only empty lines
+        elif not self._unread and not self._is_busy():  # the data had only empty lines
             self._owner.rest(self)
 
     def eof_received(self) -> bool:  # type: ignore[override]
@@ -123,14 +121,13 @@ class Connection(HttpToolsProtocol):
         return waits
 
     def on_message_begin(self) -> None:
-        """Begin a head."""
         super().on_message_begin()
         self.scope["extensions"] = {"karrot": self}  # type: ignore[dict-item]  # uvicorn wants dicts
         self._in_head = self._unread = True
         self._head_bytes = 0
 
     def on_headers_complete(self) -> None:
-        """Check the limits of a head, and begin the request."""
+        """Check the headers against the limits, and begin the request."""
         self._in_head = False
         if self._head_timer is not None:
             self._head_timer.cancel()
@@ -152,19 +149,19 @@ class Connection(HttpToolsProtocol):
             self.url = b"/" + (rest.partition(b"/")[2] if separator else self.url)
         self.expect_100_continue = self.expect_100_continue and version == "1.1"
         super().on_headers_complete()
-        # After a wish for another protocol, which HTTP lets a server ignore, the parser reads no more requests.
+        # After a header Upgrade, which a server may ignore, the parser reads no more requests.
         if self._owner.stopping or self.parser.should_upgrade():
             self.cycle.keep_alive = False
 
     def on_message_complete(self) -> None:
-        """Remember that the client has sent its request completely."""
+        """Mark the request as completely received."""
         if self.parser.should_upgrade() and _length(self.headers):
-            return  # the body comes, whatever the parser thinks of the wish for another protocol
+            return  # the body follows, although the parser stops at Upgrade
         self._unread = False
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, unless it has arrived already."""
+        """Serve the next request if it has arrived, or wait for it."""
         now = self.loop.time()
         self._owner.waited_s, self.received_at = now - self.received_at, now
         if self.left or self.transport.is_closing():
@@ -178,16 +175,16 @@ class Connection(HttpToolsProtocol):
             self._owner.rest(self)
 
     def shutdown(self) -> None:
-        """Close the connection after the requests that have arrived. `HttpServer` closes it if it is idle."""
+        """Close the connection after the open requests. `HttpServer` closes idle connections."""
         if self.cycle is not None:
             self.cycle.keep_alive = False
 
     def whole_body(self) -> bytearray:
-        """The body of the request that is served, if it has arrived completely. Otherwise nothing."""
+        """The body of the current request. Empty if the body is not complete yet."""
         return bytearray() if self.left or self._active.more_body else self._active.body
 
     async def answer(self, head: bytes, body: bytes, *, keep: bool = True) -> None:
-        """Send a whole answer at once, which costs less than two messages of ASGI. ``head`` is from `head_of`."""
+        """Send a whole answer at once, which is cheaper than two ASGI messages. ``head`` is from `head_of`."""
         await self.flow.drain()
         if self.left:
             return
@@ -200,12 +197,12 @@ class Connection(HttpToolsProtocol):
         self.on_response_complete()
 
     def pause_writing(self) -> None:
-        """Give the client some time to read its answer."""
+        """Set a timeout for the client to read its answer."""
         super().pause_writing()
         self._write_timer = self.loop.call_later(self._owner.body_s, self.raw.abort)
 
     def resume_writing(self) -> None:
-        """Go on with the answer."""
+        """Cancel the timeout for reading the answer."""
         super().resume_writing()
         if self._write_timer is not None:
             self._write_timer.cancel()
@@ -214,8 +211,8 @@ class Connection(HttpToolsProtocol):
     def close(self) -> None:
         """Close the connection after its last answer.
 
-        If the client may still be sending a request, read and discard for 2 s: a close with unread bytes would destroy
-        the answer on its way.
+        If the client may still be sending a request, read and discard bytes for 2 s. A close with unread bytes would
+        reset the connection, and the client could lose the answer.
         """
         if self.transport.is_closing():
             return
@@ -232,7 +229,7 @@ class Connection(HttpToolsProtocol):
                 self._write_timer = self.loop.call_later(self._owner.body_s, self.raw.abort)
 
     def _read_body_after_wish(self, data: bytes) -> None:
-        """Read the body of a request that wishes for another protocol with a parser that does not know of the wish."""
+        """Read the body of a request with the header Upgrade, by a new parser that does not see this header."""
         if length := _length(self.headers):
             rest = SimpleNamespace(on_body=self.on_body, on_message_complete=self.on_message_complete)
             self.parser = httptools.HttpRequestParser(rest)
@@ -243,18 +240,18 @@ class Connection(HttpToolsProtocol):
         self.tasks.add(self.loop.create_task(self._serve(cycle, app)))
 
     async def _serve(self, cycle: Any, app: Any) -> None:
-        """Let the application answer a request. It handles its own errors."""
+        """Let the application answer a request. The application handles its own errors."""
         try:
             await app(cycle.scope, cycle.receive, cycle.send)
         finally:
             self.tasks.discard(asyncio.current_task())
 
     def _is_busy(self) -> bool:
-        """Whether a request has arrived that is not answered yet."""
+        """Whether a request waits for its answer."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _end_head(self) -> None:
-        """End the time of a head. It begins again while an answer to an earlier request is not complete."""
+        """Refuse headers that did not arrive in time. During an answer to an earlier request, restart the timer."""
         self._head_timer = None
         if self._is_busy():
             self._head_timer = self.loop.call_later(self._owner.headers_s, self._end_head)
@@ -262,7 +259,7 @@ class Connection(HttpToolsProtocol):
             self._refuse(IncompleteRequest("The request did not arrive completely in time."))
 
     def _refuse(self, error: Exception) -> None:
-        """Refuse a request that the application does not see, after the answers to earlier ones."""
+        """Refuse a request before it reaches the application, but after the answers to earlier requests."""
         if self._is_busy():
             self._refused = error
             self.flow.pause_reading()
@@ -275,8 +272,8 @@ class Connection(HttpToolsProtocol):
 class HttpServer(uvicorn.Server):
     """Accepts connections for one worker, and serves them until gunicorn stops the worker.
 
-    ``refusal(error, client)`` counts and answers a request that the application does not see. ``tls`` is the
-    certificate for a new connection. ``most`` limits the connections. ``is_event(bytes)`` recognizes a whole event.
+    ``refusal(error, client)`` counts and answers a request that does not reach the application. ``tls`` returns the
+    TLS context for a new connection. ``most`` limits the connections. ``is_event(bytes)`` recognizes a whole event.
     """
 
     def __init__(
@@ -293,7 +290,7 @@ class HttpServer(uvicorn.Server):
         grace_s: int = 8,
         idle_s: float = _IDLE_S,
     ) -> None:
-        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it warns of each request that is not HTTP
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # uvicorn warns of each request that is not HTTP
         config = uvicorn.Config(
             application,
             http=Connection,
@@ -309,11 +306,11 @@ class HttpServer(uvicorn.Server):
         super().__init__(config)
         self._refusal, self._is_event = refusal, is_event
         self.headers_s, self.body_s, self.idle_s = headers_s, body_s, idle_s
-        # The connections without a request, and since when, the one that has waited longest first.
+        # The idle connections, each with the time since which it is idle, longest idle first.
         self.idle: dict[Connection, float] = {}
         self.stopping = self._listens = False
         self._worker, self._tls, self._most = worker, tls, most
-        self.waited_s = 0.0  # how long the request waited that was answered last
+        self.waited_s = 0.0  # the wait of the last answered request
         self._open, self._at_once = 0, _FEW
 
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
@@ -321,7 +318,6 @@ class HttpServer(uvicorn.Server):
         return contextlib.nullcontext()
 
     async def startup(self, sockets: Sequence[socket.socket] | None = None) -> None:
-        """Accept connections."""
         self.loop = asyncio.get_running_loop()
         self.servers = []
         self._listeners = sockets or ()
@@ -330,19 +326,19 @@ class HttpServer(uvicorn.Server):
         self.started = True
 
     async def on_tick(self, counter: int) -> bool:
-        """Live on, unless gunicorn or its parent process ends. uvicorn calls this ten times a second."""
+        """Return whether the worker must stop. uvicorn calls this method ten times a second."""
         await super().on_tick(counter)
         self._worker.notify()
         if self._tls is not None:
-            self._tls()  # so a worker without connections also sees each change of the files
+            self._tls()  # a worker without connections also checks the files for changes
         return not self._worker.alive or self._worker.ppid != os.getppid()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the listeners, answer what is on its way, and close the connections."""
+        """Stop listening, answer the requests that clients have sent, and close the connections."""
         self._listen(wanted=False)
         self.stopping = True
         self._at_once = self._most
-        for listener in self._listeners:  # or the clients that wait to be accepted would be disconnected
+        for listener in self._listeners:  # without this, clients in the backlog would be disconnected
             self._accept(listener)
         self.idle_s = min(self.idle_s, _LAST_REQUEST_S)
         self.idle = dict.fromkeys(self.idle, self.loop.time())
@@ -350,18 +346,18 @@ class HttpServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def release(self) -> None:
-        """Forget a connection that has ended."""
+        """Count a connection as ended."""
         self._open -= 1
         if self._open < self._most:
             self._listen()
 
     def rest(self, connection: Connection) -> None:
-        """Let a connection be idle. If the worker was full, it can take the place of this connection now."""
+        """Mark a connection as idle. A full worker can close idle connections to accept new connections."""
         self.idle[connection] = self.loop.time()
         self._listen()
 
     def _close_idle(self) -> None:
-        """Close the connections that have been idle for too long. Look again when the next one can have been."""
+        """Close the connections that have been idle for too long, and schedule the next call."""
         now = self.loop.time()
         while self.idle and next(iter(self.idle.values())) + self.idle_s <= now:
             self._close_longest_idle()
@@ -381,10 +377,10 @@ class HttpServer(uvicorn.Server):
                     self.loop.add_reader(listener.fileno(), self._accept, listener)
 
     def _accept(self, listener: socket.socket) -> None:
-        """Accept 2 waiting connections, and four times as many in each further turn of the loop while more are waiting.
+        """Accept 2 waiting connections, and four times as many in each next turn of the loop, while more are waiting.
 
-        So another worker can take its share, and a herd is accepted before its clients give up. If there are too many
-        connections, close those that have been idle for longest.
+        So other workers also get connections, and a burst is accepted before its clients time out. At the limit, a new
+        connection replaces the connection that has been idle for longest.
         """
         for _ in range(self._at_once):
             is_full = self._open >= self._most
@@ -393,19 +389,19 @@ class HttpServer(uvicorn.Server):
                 return
             try:
                 sock, address = listener.accept()
-            except OSError:  # no connection waits, or the client has left, or the system has no room for it
+            except OSError:  # no connection waits, the client has gone, or the system has no free file
                 self._at_once = _FEW
                 return
             sock.setblocking(False)
             first = b""
             if self._at_once > _FEW and self._tls is None:
-                # In a burst, the requests have come by now, and count as waiting at once.
+                # In a burst, the requests have already arrived, so their wait begins now.
                 with contextlib.suppress(OSError):
                     first = sock.recv(_HEAD_LIMIT)
             waiting = len(self.server_state.tasks)
             is_late = any(waiting >= most and self.waited_s >= late_s for most, late_s in _FULL)
             if first and is_late and self._is_event(first):
-                # This costs a small part of an event. So under three times the load there is time for events.
+                # A refusal costs a small part of an event, so at three times the capacity, events are still served.
                 with contextlib.suppress(OSError):
                     sock.send(self.refused(OverloadedError("The request waited too long for its turn"), address[0]))
                 sock.close()
@@ -419,12 +415,12 @@ class HttpServer(uvicorn.Server):
         self._at_once = min(4 * self._at_once, _MANY)
 
     def refused(self, error: Exception, client: str) -> bytes:
-        """Count a request that the application does not see, and make its answer."""
+        """Count a refused request that does not reach the application, and make its answer."""
         answer = self._refusal(error, client)
         return self.whole(head_of(answer), answer.body, keep=False)
 
     def whole(self, head: bytes, body: bytes, *, keep: bool) -> bytes:
-        """The bytes of a whole answer."""
+        """Join the head, the date, ``connection: close`` unless ``keep`` is true, and the body of an answer."""
         date = b"".join(b"%b: %b\r\n" % each for each in self.server_state.default_headers)
         return b"%b%b%b\r\n%b" % (head, date, b"" if keep else b"connection: close\r\n", body)
 
@@ -441,12 +437,12 @@ class HttpServer(uvicorn.Server):
 
 
 def head_of(answer: Answer) -> bytes:
-    """The status line of an answer, and its headers, also that of its length."""
+    """Encode the status line and the headers of an answer, with its Content-Length."""
     headers = [*answer.headers, ("content-length", str(len(answer.body)))]
     lines = [f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}"]
     return "\r\n".join([*lines, *(f"{name.lower()}: {value}" for name, value in headers), ""]).encode("latin-1")
 
 
 def _length(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """The announced size of a body. 0 without a Content-Length."""
+    """The Content-Length. 0 without this header."""
     return next((int(value) for name, value in headers if name == b"content-length"), 0)

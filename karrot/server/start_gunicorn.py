@@ -1,8 +1,8 @@
 """Starts gunicorn inside Karrot. A parent process holds the settings, and each worker process builds the service.
 
 SIGHUP reads the settings again. New workers start with the new settings while the old workers finish. If the new
-settings are wrong, the old settings stay. On SIGTERM the server finishes open requests and stops. On SIGINT the server
-stops at once.
+settings are wrong, the old settings stay. On SIGTERM, the server finishes open requests and stops. On SIGINT, the
+server stops at once.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _CONNECTIONS = 4096
 _OTHER_FILES = 128
 _SWITCH_S = 0.0002
 _COLLECT = (5000, 50, 10)
-# They wait from the fork until a new worker has its own handlers. Before, it has the parent's, which would lose them.
+# A new worker blocks these signals from the fork until it has its own handlers. The parent's handlers would lose them.
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 os.register_at_fork(after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS))
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the workers' heartbeat files; never on a disk that may stall
@@ -54,22 +54,21 @@ class ServedService(Protocol):
     wsgi: Any
     header_timeout: float
     tls: Callable[[], ssl.SSLContext] | None
-    """The certificate for a new connection. ``None`` without TLS."""
+    """Returns the TLS context with the newest certificate. ``None`` without TLS."""
 
     def close(self) -> None:
-        """Stop threads and release files. The worker calls this once, when it ends."""
+        """Stop threads and release files. The worker calls this method once, at its end."""
 
 
 class Worker(GunicornWorker):  # type: ignore[misc]  # gunicorn has no types
-    """A worker process: it builds the service and serves it. gunicorn's handlers get the signals, not uvicorn's."""
+    """Builds and serves the service in a worker process. gunicorn's handlers get the signals, and uvicorn's do not."""
 
     def init_process(self) -> None:
-        """Build the service and run."""
         threading.excepthook = end_worker  # before the service starts threads
         super().init_process()
 
     def init_signals(self) -> None:
-        """Install gunicorn's handlers, and receive the signals that came since the fork."""
+        """Install gunicorn's handlers, and unblock the signals that arrived since the fork."""
         super().init_signals()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
 
@@ -96,7 +95,7 @@ class Worker(GunicornWorker):  # type: ignore[misc]  # gunicorn has no types
 class PlainLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
     """Passes gunicorn's messages to the logging that Karrot has set up, without gunicorn's own handlers.
 
-    The worker logs no requests: thousands of lines per second would only repeat the metrics.
+    The worker logs no requests, because thousands of lines per second would only repeat the metrics.
     """
 
     def setup(self, cfg: Any) -> None:  # noqa: ARG002 - gunicorn calls it with this argument
@@ -109,10 +108,10 @@ class PlainLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
 
 
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
-    """The parent process. ``run()`` does not return, but ends with `SystemExit`.
+    """Runs the parent process. ``run()`` does not return, but raises `SystemExit`.
 
-    ``options`` are gunicorn's: bind, workers, threads, certfile, keyfile. ``reload`` reads the settings again; it logs
-    wrong ones and keeps the old. ``build`` makes the service in each worker, after the fork.
+    ``options`` returns gunicorn's options: bind, workers, threads, certfile, keyfile. ``reload`` reads the settings
+    again, or logs the errors and keeps the old settings. ``build`` makes the service in each worker, after the fork.
     """
 
     def __init__(
@@ -120,12 +119,12 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     ) -> None:
         self._options, self._reload, self._build = options, reload, build
         self.service: ServedService | None = None
-        """The service of this worker, from `load` on."""
+        """The service of this worker. ``None`` before `load`."""
 
         super().__init__()
 
     def load_config(self) -> None:
-        """Set gunicorn's options from the plan, and the options that never change."""
+        """Set gunicorn's options from the settings, and the constant options."""
         options = {
             "worker_class": Worker,
             "logger_class": PlainLogger,
@@ -142,7 +141,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             self.cfg.set(name, value)
 
     def load(self) -> Any:
-        """Build the service of this worker, and return its WSGI application. A worker calls this after the fork."""
+        """Build the service of this worker, and return its WSGI application. Called in the worker, after the fork."""
         self.service = self._build()
         return self.service.wsgi
 
@@ -153,15 +152,15 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         self.load_config()
 
     def close(self) -> None:
-        """Close the service, when a worker ends."""
+        """Close the service at the end of a worker."""
         if self.service is not None:
             self.service.close()
 
 
 class LeaderProcess:
-    """The process id of the leader, in memory that all workers share. Create it before the fork.
+    """Shares the process id of the leader among all workers. Create this object before the fork.
 
-    A leader that is killed leaves its id behind. Until another worker leads, there is then no process with this id.
+    After a leader was killed, its id stays until another worker leads, although no process has this id.
     """
 
     def __init__(self) -> None:
@@ -169,7 +168,7 @@ class LeaderProcess:
 
     @property
     def pid(self) -> int:
-        """The process id. 0 if no worker of this service leads."""
+        """The process id of the leader. 0 if no worker of this service leads."""
         return self._shared[0]
 
     def hold(self, over: threading.Event) -> None:
@@ -180,12 +179,12 @@ class LeaderProcess:
             self._shared[0] = 0
 
     def collector(self) -> ProcessCollector:
-        """A collector of the ``process_*`` metrics of the leader. Without a leader, it collects nothing."""
+        """Return a collector of the leader's ``process_*`` metrics. Without a leader, there are no metrics."""
         return ProcessCollector(pid=partial(itemgetter(0), self._shared), registry=None)
 
 
 def refuse_taken_port(address: Address) -> None:
-    """Find out whether the address is free, because gunicorn would try again for some time. Raises `OSError`."""
+    """Raise `OSError` if the address is in use. Without this check, gunicorn would retry for some time."""
     host, port = address
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -199,9 +198,9 @@ def refuse_taken_port(address: Address) -> None:
 
 
 def _connections() -> int:
-    """The most connections that a worker may have. With more connections than open files, every accept would fail.
+    """The most connections of a worker. Beyond the limit of open files, every accept would fail.
 
-    Many systems allow 1,024 open files by default and more on request. So this function first raises that limit.
+    Many systems allow 1,024 open files by default and more on request. So this function first raises the soft limit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _CONNECTIONS + _OTHER_FILES
@@ -212,8 +211,8 @@ def _connections() -> int:
 
 
 def end_worker(failed: threading.ExceptHookArgs) -> None:
-    """End this worker, because it would fail in silence without the thread. gunicorn starts another worker."""
-    if failed.exc_type is not SystemExit:  # which a thread raises to end
+    """End this worker, because without the failed thread it would fail silently. gunicorn starts another worker."""
+    if failed.exc_type is not SystemExit:  # a thread raises SystemExit to end normally
         os.kill(os.getpid(), signal.SIGTERM)
         name = failed.thread.name if failed.thread else ""
         _log.critical(
@@ -227,8 +226,8 @@ def end_worker(failed: threading.ExceptHookArgs) -> None:
 def put_events_first() -> None:
     """Configure Python so that threads for pages and scrapes block the event loop only for a short time.
 
-    To serve an event, the loop needs the interpreter dozens of times. A computing thread gives up the interpreter after
-    the switch interval, but a garbage collection gives it up only at its end. So this function excludes the
+    To serve an event, the loop needs Python's interpreter lock dozens of times. A computing thread releases the lock
+    after the switch interval, but a garbage collection releases the lock only at its end. So this function excludes the
     application's objects from collections and makes collections rarer. Most objects of a scrape need no collection.
     """
     sys.setswitchinterval(_SWITCH_S)

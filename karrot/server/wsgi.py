@@ -1,4 +1,4 @@
-"""Runs a WSGI application (PEP 3333) for a request of ASGI: Flask, which serves everything but events."""
+"""Runs a WSGI application (PEP 3333), which is Flask, for an ASGI request that is not an event."""
 
 import io
 import sys
@@ -16,7 +16,7 @@ _PIECE = 64 << 10
 def wsgi_pieces(
     application: WsgiApplication, scope: Scope, headers: dict[str, str]
 ) -> Generator[list[Message], None, None]:
-    """Run a WSGI application without a body. Give its answer as messages, a long one in pieces."""
+    """Run a WSGI application for a request without a body. Yield the answer as messages, a long answer in chunks."""
     start: Message = {"type": "http.response.start"}
     unsent = bytearray()
 
@@ -30,7 +30,7 @@ def wsgi_pieces(
     try:
         for data in answer:
             unsent += data
-            if len(unsent) >= _PIECE and scope["http_version"] != "1.0":  # which has no chunks: it needs a length
+            if len(unsent) >= _PIECE and scope["http_version"] != "1.0":  # HTTP/1.0 has no chunks
                 yield [*messages, {"type": "http.response.body", "body": bytes(unsent), "more_body": True}]
                 messages = []
                 unsent.clear()
@@ -39,7 +39,7 @@ def wsgi_pieces(
             if b"content-length" not in names and start["status"] not in (204, 304):
                 start["headers"].append((b"content-length", b"%d" % len(unsent)))
             if "content-length" in headers or "transfer-encoding" in headers:
-                start["headers"].append((b"connection", b"close"))  # nobody reads the body of this request
+                start["headers"].append((b"connection", b"close"))  # the body of this request is not read
         yield [*messages, {"type": "http.response.body", "body": bytes(unsent), "more_body": False}]
     finally:
         getattr(answer, "close", lambda: None)()
@@ -49,7 +49,7 @@ def _environ(scope: Scope, headers: dict[str, str]) -> dict[str, Any]:
     named = {
         f"HTTP_{name.upper().replace('-', '_')}": value
         for name, value in headers.items()
-        # A name with an underscore could pass for another header. A body is not read, and no protocol is changed.
+        # A name with an underscore could imitate another header. The body is not read, and Upgrade is ignored.
         if "_" not in name and name not in ("content-type", "content-length", "transfer-encoding", "upgrade")
     }
     return named | {

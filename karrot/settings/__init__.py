@@ -1,4 +1,4 @@
 """Declares every setting, and loads the settings for a start or a reload.
 
-`options.Settings` declares them, `loading.load` reads and checks them, and `types` has the kinds of values.
+`options.Settings` declares the settings, `loading.load` reads and checks them, and `types` has the kinds of values.
 """

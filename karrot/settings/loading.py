@@ -27,7 +27,7 @@ _FIRST_KARROTS_DEFAULTS = {
     # The first Karrot had no limit. With a limit, some groups would lose the metric by which their service scales.
     "KARROT_CLOUDWATCH_MAX_GROUPS": "1000000",
 }
-"""What ``KARROT_COMPAT=2019`` turns on, so that no site loses its scaling metric."""
+"""The defaults with ``KARROT_COMPAT=2019``, so that no site loses its scaling metric."""
 
 _NEEDS = (
     ("KARROT_BURROW_USERNAME", "KARROT_BURROW_PASSWORD"),
@@ -41,7 +41,7 @@ _NEEDS = (
     ("KARROT_WATCH_BOOTSTRAP", "KARROT_WATCH_CLUSTER"),
     ("KARROT_WATCH_CLUSTER", "KARROT_WATCH_BOOTSTRAP"),
 )
-"""The settings that have no effect without another one."""
+"""Pairs of settings. The first setting has no effect without the second setting."""
 
 _FILES = (
     *("KARROT_TLS_CERT", "KARROT_TLS_KEY", "KARROT_WATCH_PROPERTIES"),
@@ -63,7 +63,7 @@ class SettingsError(Exception):
 
 
 class Loaded(NamedTuple):
-    """Valid settings, doubts about them in sentences, and where each value that is no default comes from."""
+    """Valid settings, warnings about them, and the source of each value that is not the default."""
 
     settings: Settings
     warnings: tuple[str, ...]
@@ -78,7 +78,7 @@ def load(
     available: Collection[str] | None = None,
     strict: bool = True,
 ) -> Loaded:
-    """Load settings. A later source replaces values of an earlier one: defaults, file, environment, ``overrides``.
+    """Load settings from defaults, file, environment and ``overrides``. A later source replaces earlier values.
 
     The keys of ``overrides`` are attribute names. ``available`` lists the reporters that can be turned on. By default,
     these are the installed reporters. An unknown name in the environment gives a warning, because other programs can
@@ -100,7 +100,7 @@ def load(
     problems += [*unknown, *_about_reporters(given, settings, available)]
     ignored += _settings_of_reporters_off(given, settings)
     if problems or (problems := list(_contradictions(settings))):
-        raise SettingsError([*problems, *ignored])  # a value is often missing because its name is misspelt
+        raise SettingsError([*problems, *ignored])  # a misspelt name is often the reason of a missing value
     files = {_BY_NAME[name].field: given[name] for name in _SECRETS & given.keys() if given[name].file}
     told = {name: each.source(name) for name, each in given.items()}
     complete = replace(settings, extras=extras, secret_files=files)
@@ -108,7 +108,7 @@ def load(
 
 
 def read_secrets_again(settings: Settings) -> Settings:
-    """The settings with the present secrets of their files. Raises `SourceError` if a file cannot be used."""
+    """Replace the secrets by the present contents of their files. Raises `SourceError` if a file cannot be used."""
     secrets: dict[str, Any] = {}
     for attribute, given in settings.secret_files.items():
         secrets[attribute] = types.secret.read(sources.secret_text(given))
@@ -116,19 +116,19 @@ def read_secrets_again(settings: Settings) -> Settings:
 
 
 def checked(settings: Settings) -> Settings:
-    """Return the settings. Raises `SettingsError` if they contradict each other."""
+    """Return the settings. Raises `SettingsError` if two settings contradict each other."""
     if problems := list(_contradictions(settings)):
         raise SettingsError(problems)
     return settings
 
 
 def installed_reporters() -> tuple[str, ...]:
-    """The names of the reporters of all installed packages, with Karrot's own."""
+    """The names of the reporters of all installed packages, including Karrot."""
     return tuple(sorted({point.name for point in entry_points(group="karrot.reporters")}))
 
 
 def _parsed(given: Mapping[str, Given]) -> tuple[Settings, list[str]]:
-    """The settings, with the default for each wrong value, and a sentence for each wrong value."""
+    """Parse the values. A wrong value gives the default and an error sentence."""
     problems: list[str] = []
     parsed: dict[str, dict[str, Any]] = {section: {} for section in ("", *SECTIONS)}
     for name in given.keys() & _BY_NAME.keys():
@@ -145,9 +145,9 @@ def _parsed(given: Mapping[str, Given]) -> tuple[Settings, list[str]]:
 def _others(
     given: Mapping[str, Given], on: Collection[str], available: Collection[str], file: File
 ) -> tuple[dict[str, str], list[str], list[str]]:
-    """The names that Karrot does not declare: values of reporters that are on, problems, and what has no effect.
+    """Sort the undeclared names: values for reporters that are on, error sentences, and warnings about no effect.
 
-    A name in ``file`` that belongs to no reporter is a problem. Its value may be secret, so no sentence shows it.
+    A name in ``file`` that belongs to no reporter is an error. No sentence shows a value, which may be secret.
     """
     extras, problems, ignored = dict[str, str](), list[str](), list[str]()
     written = {each.label for each in file.given.values()}
@@ -217,7 +217,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
 
 
 def _at_least_twice(settings: Settings) -> Iterator[tuple[object, str, str, str]]:
-    """If the first value is true, the first setting must be at least twice the second one. The sentence says why."""
+    """Yield (condition, setting, second setting, reason). The setting must be at least twice the second setting."""
     why = "a group that only the REST API reports would expire between two resyncs"
     yield settings.burrow_url, "KARROT_STALE_AFTER", "KARROT_RESYNC_INTERVAL", why
     why = "groups would expire between two polls"
@@ -273,7 +273,7 @@ def _doubts(settings: Settings, file: File, config: Path | None) -> Iterator[str
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether only this machine can reach ``host``. Does not look up names."""
+    """Whether only this machine can reach ``host``. No name is looked up in DNS."""
     name = host.lower().removesuffix(".")
     if name in _LOCAL_NAMES or name.endswith(".localhost"):
         return True
@@ -289,7 +289,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _open_to_all(settings: Settings) -> Iterator[str]:
-    """One warning for both posting and reading, because most containers start without any password."""
+    """Make one warning for both posting and reading, because most containers start without any password."""
     allowed, missing = [], []
     if settings.burrow_password is None and settings.burrow_token is None:
         allowed.append("post events")

@@ -1,5 +1,5 @@
-"""Declares every setting: its name, default, kind of value and a description of one sentence."""
-# ruff: noqa: RUF009  (a setting is declared at its attribute: `option` and the kinds only describe it)
+"""Declares every setting with a name, a default, a kind of value and a short description."""
+# ruff: noqa: RUF009  (a setting is declared at its attribute, and `option` only describes the setting)
 
 import re
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ _TRIED = 512
 
 
 class Option(NamedTuple):
-    """The declaration of one setting. ``section`` names the reporter in `Settings` that has it, or is empty.
+    """The declaration of one setting. ``section`` is the name of the setting's reporter, or an empty string.
 
     ``reloads`` is false if a change needs a restart.
     """
@@ -34,7 +34,7 @@ class Option(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The name in a configuration file."""
+        """The setting's name in a configuration file."""
         return self.name.removeprefix(PREFIX).lower()
 
     @property
@@ -42,7 +42,7 @@ class Option(NamedTuple):
         return self.kind is types.secret
 
     def of(self, settings: "Settings") -> Any:
-        """The value in these settings."""
+        """The setting's value in ``settings``."""
         return getattr(getattr(settings, self.section) if self.section else settings, self.field)
 
     def shown(self, settings: "Settings") -> str:
@@ -51,22 +51,22 @@ class Option(NamedTuple):
 
 
 def option(default: str, kind: ValueKind[T], sentence: str, *, reloads: bool = True, name: str = "") -> T:
-    """Declare a setting that always has a value. ``name`` is its name without prefix, if it is not the attribute's."""
+    """Declare a setting that always has a value. ``name`` replaces the attribute's name, and has no prefix."""
     return field(default=kind.read(default), metadata={"of": (name, default, kind, sentence, reloads)})
 
 
 def listed(kind: ValueKind[tuple[str, ...]], sentence: str) -> tuple[str, ...]:
-    """Declare a setting that is a list. Its default is an empty list."""
+    """Declare a setting whose value is a list. The default is an empty list."""
     return field(default=(), metadata={"of": ("", "", kind, sentence, True)})
 
 
 def optional(kind: ValueKind[T], sentence: str, *, name: str = "") -> T | None:
-    """Declare a setting without a default: ``None`` if it is not set."""
+    """Declare a setting without a default. Its value is ``None`` if the user does not set it."""
     return field(default=None, metadata={"of": (name, "", kind, sentence, True)})
 
 
 class GroupMetricName(StrEnum):
-    """The metrics of a consumer group, under the names that CloudWatch shows."""
+    """The names of a consumer group's metrics in CloudWatch."""
 
     LAG = "Lag"
     SCALABLE_LAG = "ScalableLag"
@@ -77,7 +77,7 @@ class GroupMetricName(StrEnum):
 
 
 class Layout(StrEnum):
-    """How a metric identifies its group: by dimensions, or by the metric's name as in the first Karrot."""
+    """The way a metric identifies its group: by dimensions, or by the metric's name as in the first Karrot."""
 
     DIMENSIONS = "dimensions"
     LEGACY = "legacy"
@@ -133,11 +133,11 @@ class CloudWatch:
 
     @property
     def ttl_s(self) -> int:
-        """The largest age of a value. It is at least two intervals, so that no value expires before it is sent."""
+        """The largest age of a value, at least two intervals, so that no value expires before the next send."""
         return max(2 * self.interval_s, self.ttl)
 
     def wants(self, consumer: str) -> bool:
-        """Whether a group is sent. Clients choose the names, so only the first 512 characters are matched."""
+        """Whether a group is sent. Only the first 512 characters are matched, because clients choose the names."""
         tried = consumer[:_TRIED]
         if self.include is not None and self.include.search(tried) is None:
             return False
@@ -197,7 +197,7 @@ class Kafka:
 class Settings:
     """The settings that Karrot runs with. Durations are in seconds, sizes in bytes.
 
-    A built-in reporter gets only its own part: `CloudWatch`, `Archive` or `Kafka`.
+    A built-in reporter gets only its own section: `CloudWatch`, `Archive` or `Kafka`.
     """
 
     log: str = option(
@@ -352,10 +352,10 @@ class Settings:
     metrics_auth: bool = option("false", types.flag, "Require the API token on /metrics too.")
 
     extras: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The ``KARROT_*`` values of other reporters that are on. Any of these values may be a secret."""
+    """The ``KARROT_*`` values of third-party reporters that are on. Any of these values may be a secret."""
 
     secret_files: Mapping[str, Given] = field(default_factory=dict, repr=False)
-    """The secrets that were read from files, by attribute."""
+    """The files of the secrets, by attribute name."""
 
     @property
     def is_on_postgresql(self) -> bool:
@@ -363,11 +363,11 @@ class Settings:
 
     @property
     def watch_client(self) -> Path | Secret | None:
-        """The client properties of watch: a file, or the properties themselves."""
+        """The client properties of ``watch``, as a file or inline."""
         return self.watch_properties_inline or self.watch_properties
 
     def reporter_settings(self, reporter: str) -> Mapping[str, str]:
-        """The ``KARROT_<REPORTER>_*`` values of another package's reporter, as strings under names without prefix."""
+        """The ``KARROT_<REPORTER>_*`` values of a third-party reporter, by lower-case names without prefix."""
         prefix = reporter_prefix(reporter)
         return {
             name.removeprefix(prefix).lower(): text for name, text in self.extras.items() if name.startswith(prefix)
@@ -375,7 +375,7 @@ class Settings:
 
 
 SECTIONS = {"cloudwatch": CloudWatch, "archive": Archive, "kafka": Kafka}
-"""The built-in reporters with settings of their own."""
+"""The built-in reporters that have settings, each with its section."""
 
 
 def _declared(owner: Any, section: str = "") -> Iterator[Option]:
@@ -396,7 +396,7 @@ def reporter_prefix(reporter: str) -> str:
 
 
 def effective(settings: Settings) -> dict[str, str]:
-    """Every setting as a string: a secret as ``***``, and as empty what belongs to a reporter that is off."""
+    """Every setting as a string. A secret is ``***``. A setting of a reporter that is off is an empty string."""
     off = SECTIONS.keys() - set(settings.reporters)
     shown = {each.name: "" if each.section in off else each.shown(settings) for each in OPTIONS}
     return shown | dict.fromkeys(sorted(settings.extras), "***")

@@ -1,4 +1,4 @@
-"""Reads settings as strings by name, from a TOML file, the environment and the command line."""
+"""Reads settings as strings, by name, from a TOML file, the environment and the command line."""
 
 import os
 import re
@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 
 PREFIX = "KARROT_"
 CONFIG = "KARROT_CONFIG"
-"""The variable that names the configuration file, if there is no ``--config``. It is not a setting."""
+"""The variable, not a setting, that names the configuration file if ``--config`` is missing."""
 
 DEFAULT = "default"
-"""The source of a value that nobody has set."""
+"""The source of a value that the user has not set."""
 
 _FILE = "_FILE"
 _RENAMED = {"KARROT_WATCH_EXCLUDE": "KARROT_WATCH_EXCLUDE_GROUPS"}
 _SECRET_BYTES = 64 * 1024
 _KUBERNETES = re.compile(r"KARROT_(PORT|PORT_.*|SERVICE_.*|BURROW_PORT.*|BURROW_SERVICE_.*)", re.DOTALL)
-"""Variables that Kubernetes sets in a pod for the Services ``karrot`` and ``karrot-burrow``. They are not settings."""
+"""Kubernetes sets these variables in pods for the Services ``karrot`` and ``karrot-burrow``. Karrot ignores them."""
 
 
 class SourceError(ValueError):
@@ -27,39 +27,39 @@ class SourceError(ValueError):
 
 
 class Given(NamedTuple):
-    """A value as the user wrote it, under the name ``label``. If ``file``, it names a file to read."""
+    """A value as the user wrote it, under the name ``label``. If ``file`` is true, the value is the path of a file."""
 
     label: str
     text: str
     file: bool = False
 
     def source(self, name: str) -> str:
-        """Where the value of the setting ``name`` comes from, such as ``environment`` or ``log in karrot.toml``."""
+        """The source of the setting ``name``, such as ``environment`` or ``log in karrot.toml``."""
         if self.label == name:
             return "environment"
         return f"{self.label} in the environment" if re.fullmatch(r"KARROT_\w+", self.label) else self.label
 
 
 class File(NamedTuple):
-    """The values of a configuration file. ``open_mode`` is its mode, such as ``0644``, if all users may read it."""
+    """The values of a configuration file. ``open_mode`` is the mode, such as ``0644``, of a world-readable file."""
 
     given: dict[str, Given]
     open_mode: str | None
 
 
 def from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
-    """The ``KARROT_*`` variables, without `CONFIG` and those that Kubernetes injects."""
+    """The ``KARROT_*`` variables, without `CONFIG` and the variables that Kubernetes injects."""
     ours = {name: text for name, text in environ.items() if name.startswith(PREFIX) and name != CONFIG}
     return {name: Given(name, text) for name, text in ours.items() if not _KUBERNETES.fullmatch(name)}
 
 
 def from_command_line(overrides: Mapping[str, str]) -> dict[str, Given]:
-    """The values of options ``--name value``. The keys of ``overrides`` are attribute names."""
+    """The values of command-line options. The keys of ``overrides`` are attribute names."""
     return {PREFIX + name.upper(): Given(f"--{name.replace('_', '-')}", text) for name, text in overrides.items()}
 
 
 def from_file(path: Path) -> File:
-    """Read the flat keys of a TOML file, or of its table ``[karrot]``. Raises `SourceError`."""
+    """Read the flat keys of a TOML file, or the keys of its table ``[karrot]``. Raises `SourceError`."""
     try:
         with path.open("rb") as file:
             document, mode = tomllib.load(file), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
@@ -80,8 +80,8 @@ def from_file(path: Path) -> File:
 def merged(layers: Iterable[Mapping[str, Given]], *, plain: Container[str], secret: Container[str]) -> dict[str, Given]:
     """Merge the layers. A later layer replaces the values of an earlier one.
 
-    ``X_FILE`` names the file with the value of X, except if X or X_FILE is in ``plain``. An empty text counts as not
-    set, except in ``secret``: an empty secret is a mistake. Raises `SourceError` if one layer has both X and X_FILE.
+    ``X_FILE`` names the file with the value of X, except if X or X_FILE is in ``plain``. An empty string means not set,
+    except for names in ``secret``, which must not be empty. Raises `SourceError` if one layer has both X and X_FILE.
     """
     result: dict[str, Given] = {}
     for layer in layers:
@@ -91,7 +91,7 @@ def merged(layers: Iterable[Mapping[str, Given]], *, plain: Container[str], secr
 
 
 def secret_text(given: Given) -> str:
-    """A secret, or the content of its file without one line end. Raises `SourceError` for an unusable one."""
+    """Return a secret, or read a file's secret without the last line end. Raises `SourceError` for a bad secret."""
     text = _read(given) if given.file else given.text
     if not text and given.file:
         raise SourceError(f"{given.label} names {given.text!r}, which is empty")

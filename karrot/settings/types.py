@@ -1,4 +1,4 @@
-"""Defines the kinds of values that settings have: how Karrot reads, shows and describes each kind."""
+"""Defines the kinds of values of settings. A kind says how Karrot reads, shows and describes a value."""
 
 import os
 import re
@@ -27,7 +27,7 @@ _FALSE = {"false", "no", "off", "0"}
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Secret:
-    """A secret string. Only ``reveal()`` returns it. ``str`` and ``repr`` do not show it."""
+    """A secret string, which only ``reveal()`` returns. ``str`` and ``repr`` return ``***``."""
 
     _text: str
 
@@ -52,7 +52,7 @@ class Address(NamedTuple):
 
 
 class Bucket(NamedTuple):
-    """An S3 bucket and the prefix of its keys, without a slash at either end. Karrot shows it with ``s3://``."""
+    """An S3 bucket and a key prefix without a slash at either end. ``str`` returns ``s3://bucket/prefix``."""
 
     name: str
     prefix: str
@@ -74,16 +74,16 @@ class Bucket(NamedTuple):
 
 
 Place: TypeAlias = Path | Bucket
-"""A place that Karrot reads or writes without Spark."""
+"""A folder or a bucket that Karrot reads or writes without Spark."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueKind(Generic[T]):
     """One kind of value.
 
-    ``read`` raises `ValueError` for a text that is not allowed. ``allowed`` completes the sentence "it must be ...".
-    ``show`` is the inverse of ``read``: ``read(show(value)) == value``, except for a secret. ``may_be_told`` says
-    whether errors show a wrong value. It is false if such a value is likely to contain a secret (``user:password``).
+    ``read`` raises `ValueError` for a string that is not allowed. ``allowed`` completes the sentence "it must be ...".
+    ``show`` is the inverse of ``read``: ``read(show(value)) == value``, except for a secret. If ``may_be_told`` is
+    false, errors do not show a wrong value, which is likely to contain a secret (``user:password``).
     """
 
     read: Callable[[str], T]
@@ -98,7 +98,7 @@ def _require(is_allowed: object) -> None:
 
 
 def one_of(*choices: Word) -> ValueKind[Word]:
-    """One of a few words, in upper or lower case."""
+    """Accept one of these words, in upper or lower case."""
     by_folded = {choice.casefold(): choice for choice in choices}
 
     def read(text: str) -> Word:
@@ -109,19 +109,19 @@ def one_of(*choices: Word) -> ValueKind[Word]:
 
 
 def whole(low: int, high: int) -> ValueKind[int]:
-    """A whole number from ``low`` to ``high``, both included."""
+    """Accept a whole number from ``low`` to ``high``, both included."""
     return ValueKind(partial(_whole, {"": 1}, "", low, high), f"a whole number from {low} to {high}")
 
 
 def duration(low: int, high: int) -> ValueKind[int]:
-    """A duration in whole seconds: ``300``, ``300s``, ``5m``, ``24h`` or ``30d``."""
+    """Accept a duration in whole seconds: ``300``, ``300s``, ``5m``, ``24h`` or ``30d``."""
     spans = f"from {_show_duration(low)} to {_show_duration(high)}"
     allowed = f"seconds, or a number with s, m, h or d, {spans}"
     return ValueKind(partial(_whole, _DURATIONS, r"\.", low, high), allowed, _show_duration)
 
 
 def timeout(low: float, high: float) -> ValueKind[float]:
-    """A short duration in seconds: ``2``, ``2.5s`` or ``500ms``."""
+    """Accept a short duration in seconds: ``2``, ``2.5s`` or ``500ms``."""
 
     def read(text: str) -> float:
         seconds = float(_number(_DURATIONS, r"\.", text))
@@ -132,14 +132,14 @@ def timeout(low: float, high: float) -> ValueKind[float]:
 
 
 def size(low: int, high: int) -> ValueKind[int]:
-    """A size in bytes: ``1048576``, ``512KiB``, ``8MiB`` or ``1GiB``."""
+    """Accept a size in bytes: ``1048576``, ``512KiB``, ``8MiB`` or ``1GiB``."""
     allowed = f"bytes, or a number with KiB, MiB, GiB or TiB, from {_show_size(low)} to {_show_size(high)}"
     read = partial(_whole, _SIZES, "", low, high)
     return ValueKind(lambda text: read(text.casefold()), allowed, _show_size)
 
 
 def _number(units: Mapping[str, int | Fraction], point: str, text: str) -> Fraction:
-    """A number times its unit; without a unit, in bytes or seconds. ``point`` is empty if only digits are allowed."""
+    """Parse a number with a unit. The default unit is bytes or seconds. An empty ``point`` allows no fraction."""
     matched = re.fullmatch(rf"([0-9]{{1,18}}(?:{point}[0-9]{{1,9}})?)(?: ?([A-Za-z]+))?", text)
     unit = (matched and matched[2]) or ("" if "" in units else "s")
     if matched is None or unit not in units:
@@ -154,7 +154,7 @@ def _whole(units: Mapping[str, int | Fraction], point: str, low: int, high: int,
 
 
 def some_of(*choices: Word) -> ValueKind[tuple[Word, ...]]:
-    """One or more of a few words, separated by commas, in upper or lower case."""
+    """Accept one or more of these words, separated by commas, in upper or lower case."""
     one = one_of(*choices)
 
     def read(text: str) -> tuple[Word, ...]:
@@ -164,20 +164,20 @@ def some_of(*choices: Word) -> ValueKind[tuple[Word, ...]]:
 
 
 def seconds_of(*choices: str) -> ValueKind[int]:
-    """One of a few numbers of seconds."""
+    """Accept one of these numbers of seconds."""
     one = one_of(*choices)
     return ValueKind(lambda text: int(one.read(text)), one.allowed)
 
 
 def quoted(text: str) -> str:
-    """A wrong value as an error shows it: cut after 80 characters, on one line, without the password of an address."""
+    """Format a wrong value for an error: cut after 80 characters, on one line, without the password of an address."""
     shown = re.sub(r"(://|//|:).*@", r"\1***@", text, flags=re.DOTALL)
     shown = re.sub(r"(password=?)\S+", r"\1***", shown, flags=re.IGNORECASE)
     return repr(shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}...")
 
 
 def checked(kind: ValueKind[T], what: str, text: str) -> T:
-    """Read a text. Raises `ValueError` with a sentence that begins with ``what``, the name of the value."""
+    """Read a string. Raises `ValueError` with a sentence that begins with ``what``, the name of the value."""
     try:
         return kind.read(text)
     except ValueError as error:
@@ -211,7 +211,7 @@ def _read_brokers(text: str) -> tuple[str, ...]:
 
 
 def _read_url(text: str) -> str:
-    """Read a URL. Refuse braces, quotes, spaces and control characters, because other programs' files contain it."""
+    """Read a URL. Refuse braces, quotes, spaces and control characters, because other programs' files get the URL."""
     parts = urlsplit(text) if re.fullmatch(r"https?://[\w.~:/\[\]@!$&()*+,;=%-]+", text, re.ASCII) else urlsplit("")
     _require(parts.hostname and parts.username is None and parts.port != 0)
     return text.rstrip("/")
@@ -223,9 +223,9 @@ def _read_path(text: str) -> Path:
 
 
 def _read_place(text: str) -> Place:
-    """Read a path or an S3 address. Refuse other URLs: as a path, ``gs://lag`` would be a folder named ``gs:``.
+    """Read a path or an S3 address. Refuse other URLs, because the path ``gs://lag`` would be a folder named ``gs:``.
 
-    This also holds for ``s3:/lag`` and ``hdfs:lag``, except if this machine has such a folder.
+    Also refuse ``s3:/lag`` and ``hdfs:lag``, except if this machine has such a folder.
     """
     if text.startswith((_S3, _S3A)):
         return Bucket.parse(text)
@@ -235,7 +235,7 @@ def _read_place(text: str) -> Place:
 
 
 def _read_spark_place(text: str) -> str:
-    """Read a path, an S3 address as ``s3://``, or any other URL of Hadoop."""
+    """Read a path, an S3 address or any other URL of Hadoop. Return an S3 address with ``s3://``."""
     if text.startswith((_S3, _S3A)):
         return str(Bucket.parse(text))
     _require(text.strip() and "\0" not in text)
@@ -243,17 +243,17 @@ def _read_spark_place(text: str) -> str:
 
 
 def hadoop_url(place: str) -> str:
-    """The same place for Hadoop's own S3 client, whose scheme is ``s3a://``. Other places do not change."""
+    """Replace ``s3://`` by ``s3a://``, the scheme of Hadoop's S3 client. Other places do not change."""
     return _S3A + place.removeprefix(_S3) if place.startswith(_S3) else place
 
 
 def s3_url(text: str) -> str:
-    """A place, or a text with places, with ``s3://`` instead of the scheme of Hadoop's client."""
+    """Replace every ``s3a://`` in a string by ``s3://``."""
     return text.replace(_S3A, _S3)
 
 
 def _read_event_log(text: str) -> str:
-    """Read a word or a URL of PostgreSQL. Refuse a password in the URL, because settings are shown and logged."""
+    """Read ``sqlite``, ``memory`` or a PostgreSQL URL. Refuse a password in the URL, because settings are logged."""
     if "://" not in text:
         return one_of("sqlite", "memory").read(text)
     parts = urlsplit(text)
@@ -265,7 +265,7 @@ def _read_event_log(text: str) -> str:
 def _read_pattern(text: str) -> re.Pattern[str]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # a pattern that Python warns about may change its meaning
+            warnings.simplefilter("error")  # in a later Python, such a pattern may mean something else
             return re.compile(text)
     except (re.error, OverflowError, RecursionError, Warning) as error:
         raise ValueError(text) from error
@@ -285,7 +285,7 @@ def _text_if(is_allowed: Callable[[str], object]) -> Callable[[str], str]:
 
 
 def _read_secret(text: str) -> Secret:
-    text.encode()  # surrogates stand for bytes that are not UTF-8, and no header could match them
+    text.encode()  # raises for surrogates: they stand for invalid UTF-8, which no header matches
     return Secret(text)
 
 
@@ -330,7 +330,7 @@ secret = ValueKind(_read_secret, "a text in UTF-8; to read it from a file, add _
 
 
 def _show_duration(seconds: int) -> str:
-    """Format a duration exactly: in days if it is two or more whole days, else in whole hours, else in seconds."""
+    """Format a duration exactly. The unit is days for two or more whole days, hours for whole hours, or seconds."""
     for unit, factor, least in (("d", 86400, 2), ("h", 3600, 1)):
         if seconds % factor == 0 and seconds >= least * factor:
             return f"{seconds // factor}{unit}"

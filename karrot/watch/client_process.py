@@ -1,9 +1,9 @@
 """Reads Kafka in a child process, because the Kafka client's C code can abort the process that it runs in.
 
-librdkafka 2.16 aborts if requests of its admin client fail or time out at the wrong moment, for example when a broker
-restarts. Then only the child ends: the poll fails, and the next poll starts another child.
+librdkafka 2.16 can abort if requests of its admin client fail or time out, for example when a broker restarts. Such an
+abort ends only the child: the poll fails, and the next poll starts another child.
 
-Run as a program, this module is the child. It ends when its parent ends, because the pipe to its standard input closes.
+Run as a program, this module is the child. The child ends with its parent, because its standard input closes.
 """
 
 import os
@@ -32,7 +32,7 @@ from karrot.watch.cluster_interface import (
 _DIED = "client_died"
 _AGAIN = "and Karrot starts another one"
 _ANSWER_S = 600.0
-"""How long the parent waits for an answer. The client's own timeouts are shorter, so a child that is late hangs."""
+"""The seconds that the parent waits for an answer. The client's own timeouts are shorter, so a late child hangs."""
 
 _LOOK_S = 0.5
 _END_S = 5.0
@@ -49,9 +49,9 @@ class _Child(NamedTuple):
 
 
 class ClientProcess:
-    """The `Cluster` that `open_cluster` opens in a child process. The child starts with the first request.
+    """Runs the `Cluster` from ``open_cluster`` in a child process. The first request starts the child.
 
-    ``open_cluster`` goes to the child by its name, so it must be a function of a module, or a ``partial`` of one. If
+    ``open_cluster`` is pickled by name, so it must be a module's function, or a ``partial`` of such a function. If
     ``stop`` is set, a method that waits for an answer raises `Stopped`.
     """
 
@@ -70,7 +70,7 @@ class ClientProcess:
         self._not_before = 0.0
 
     def check(self) -> None:
-        """Open the cluster without a request. Raises `NotConnected` for wrong properties: others can pass."""
+        """Open the cluster without a request. Raises `NotConnected` for wrong properties, but ignores other errors."""
         with suppress(ClusterError):
             answer = self._answer("")
             if isinstance(answer, Failure) and answer.reason == PROPERTIES:
@@ -129,7 +129,7 @@ class ClientProcess:
             if self._stop is not None and self._stop.is_set():
                 raise Stopped
             if self._seconds() > hangs_at:
-                raise EOFError  # end the child as if it had ended
+                raise EOFError  # the caller ends a child that hangs
 
     def _start(self) -> _Child:
         if self._seconds() < self._not_before:
@@ -143,12 +143,12 @@ class ClientProcess:
                     stdout=DEVNULL,
                     pass_fds=[its.fileno()],
                     env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-                    start_new_session=True,  # Ctrl-C in a terminal is for the parent, which ends the child
+                    start_new_session=True,  # Ctrl-C in a terminal stops only the parent, which ends the child
                 )
             except OSError as error:
                 raise ClusterError(_DIED, f"no process for the Kafka client can start: {error}") from error
         self._child = _Child(process, ours)
-        with suppress(OSError):  # a child that has ended already: the first request finds out
+        with suppress(OSError):  # if the child has already ended, the first request fails
             ours.send(self._open_cluster)
         return self._child
 
@@ -167,7 +167,7 @@ class ClientProcess:
 
 def main() -> None:
     """Answer the parent's requests, one after the other, until the parent ends."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # systemd sends it to all processes of a service: the parent decides
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # systemd sends SIGTERM also to the child, but the parent ends it
     threading.Thread(target=_end_with_parent, daemon=True).start()
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     cluster: Cluster | None = None

@@ -1,4 +1,4 @@
-"""Defines the interface `Cluster` and its values, through which `watch` reads Kafka, and connects to a cluster."""
+"""Defines the interface `Cluster`, through which ``watch`` reads Kafka, and connects to a cluster."""
 # ruff: noqa: PLC0415 (confluent-kafka is an extra: only sites that use `watch` need it)
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +18,7 @@ _WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
 
 
 class ClusterError(Exception):
-    """Kafka did not answer a request that the whole poll needs. The message gives the reason."""
+    """Kafka did not answer a request that the whole poll needs. The message explains the failure."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -26,14 +26,14 @@ class ClusterError(Exception):
 
 
 class Failure(NamedTuple):
-    """Why one group or partition could not be read. ``reason`` is Kafka's name for the error, in lower case."""
+    """The reason why one group or partition could not be read. ``reason`` is Kafka's error name in lower case."""
 
     reason: str
     text: str
 
 
 class GroupMember(NamedTuple):
-    """A member of a group. ``host`` is its address as the broker sees it. A restart keeps only an ``instance_id``."""
+    """A member of a group. ``host`` is the address that the broker sees. Only ``instance_id`` survives a restart."""
 
     id: str
     client_id: str
@@ -44,7 +44,7 @@ class GroupMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A group as its coordinator describes it.
+    """A coordinator's description of a group.
 
     ``state`` is one of `karrot.eventlog.watch_data_of_groups.STATES`. ``coordinator`` is the id of the coordinating
     broker. ``members`` is ``None`` if the members are not known.
@@ -56,23 +56,26 @@ class Description:
 
     @property
     def topics(self) -> set[str]:
-        """The topics that the members of a stable group read. Their partitions all have an owner or get one."""
+        """The topics that the members of a stable group read. Each of their partitions has or gets an owner."""
         return {place.topic for place in self.assigned} if self.state == "Stable" else set()
 
     @property
     def assigned(self) -> set[TopicPartition]:
-        """The partitions that members own. Empty if the members are not known."""
+        """The partitions that members own. The set is empty if the members are not known."""
         return {place for member in self.members or () for place in member.assigned}
 
     def owned(self, places: Collection[TopicPartition]) -> Collection[TopicPartition]:
-        """The partitions in ``places`` that a member may own. Without known members, the group's state decides."""
+        """The partitions in ``places`` that a member may own. If the members are unknown, the group's state decides."""
         if self.members is None:
             return () if self.state in _WITHOUT_MEMBERS else places
         return self.assigned.intersection(places)
 
 
 class Listing(NamedTuple):
-    """The consumer groups, their states, and known groups of other kinds. Incomplete if a broker is unreachable."""
+    """The consumer groups with their states. ``others`` are groups of other kinds, such as share groups.
+
+    ``is_complete`` is false if a broker is unreachable.
+    """
 
     groups: Mapping[str, str]
     is_complete: bool
@@ -82,39 +85,39 @@ class Listing(NamedTuple):
 class Cluster(Protocol):
     """A Kafka cluster.
 
-    A method for many groups or partitions returns one result for each of them. Without an answer, this result is a
-    `Failure`. Every method can raise `ClusterError`.
+    A method for many groups or partitions returns one result for each group or partition. Without an answer, the result
+    is a `Failure`. Every method can raise `ClusterError`.
     """
 
     def groups(self) -> Listing:
-        """Every consumer group."""
+        """List all consumer groups."""
 
     def describe(self, groups: Collection[str]) -> Mapping[str, Description | Failure]:
-        """State and members of groups. The state of a group that does not exist is Dead."""
+        """Return the state and the members of groups. A group that does not exist has the state Dead."""
 
     def committed(self, groups: Collection[str]) -> Mapping[str, Mapping[TopicPartition, int] | Failure]:
-        """The committed offsets of groups."""
+        """Return the committed offsets of groups."""
 
     def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
-        """The log end offset (the high watermark) of partitions."""
+        """Return the log end offset (the high watermark) of each partition."""
 
     def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
-        """The offset of the oldest message that each partition still has."""
+        """Return the offset of the oldest message that each partition still has."""
 
     def first_unread(self, places: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, FirstUnread | Failure]:
-        """The first record of each partition at or after an offset, without key and value. Needs the ACL ``Read``."""
+        """Read each partition's first record from an offset on, without key and value. Needs the ACL ``Read``."""
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
-        """The number of partitions of each of these topics that exists."""
+        """Return the number of partitions of each existing topic in ``topics``."""
 
     def close(self) -> None:
         """Release the client."""
 
 
 class NotConnected(ValueError):  # noqa: N818 (the name describes the state, not an error of Karrot)
-    """No client can be created with these addresses and properties. The message does not contain secrets.
+    """No client can be created with these addresses and properties. The message contains no secrets.
 
-    Any other ``reason`` than `PROPERTIES` is AWS's: it gives no token for Amazon MSK now, and may give one later.
+    Any other ``reason`` than `PROPERTIES` comes from AWS, which gave no token for Amazon MSK. A retry can succeed.
     """
 
     def __init__(self, text: str, reason: str = PROPERTIES) -> None:
@@ -125,10 +128,10 @@ class NotConnected(ValueError):  # noqa: N818 (the name describes the state, not
 def connect(
     bootstrap: Sequence[str], properties: Path | Secret | None = None, *, client_id: str = "karrot-watch"
 ) -> "KafkaCluster":
-    """Create a client of the cluster at these addresses. The client sends nothing yet. Raises `NotConnected`.
+    """Create a client of a cluster, without a request. Raises `NotConnected`.
 
-    A problem in the client's C code can abort the process, so a process that must live on uses this function through
-    `karrot.watch.client_process`. ``properties`` is a file with client properties, or the properties themselves.
+    An error in the client's C code can abort the process, so a service calls this function through
+    `karrot.watch.client_process`. ``properties`` has client properties, as a file or inline.
     """
     try:
         from confluent_kafka import KafkaException
@@ -152,6 +155,6 @@ def connect(
     except KafkaException as error:
         text = without_values(error.args[0].str(), given)
         source = properties if isinstance(properties, Path) else "the client properties"
-        raise NotConnected(f"{source}: {text}") from error  # the properties are wrong: no address was tried yet
+        raise NotConnected(f"{source}: {text}") from error  # no address was tried, so the properties are wrong
     except (ValueError, TypeError) as error:  # TypeError: a string as the value of a callback property
         raise NotConnected(without_values(str(error), given)) from error

@@ -1,6 +1,6 @@
 """Reads a cluster's groups, committed offsets and log ends once, and computes lags and retention margins.
 
-A reading gives no verdicts, because a verdict needs several polls.
+One reading gives no verdicts, because a verdict needs several polls.
 """
 
 import zlib
@@ -18,9 +18,9 @@ _REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
 
 @dataclass(slots=True)
 class Stability:
-    """Counts the rebalances of a group that polls see: a rebalance that is running, or a changed assignment.
+    """Counts a group's rebalances. A poll sees a running rebalance or a changed assignment.
 
-    Two rebalances between two polls count as one. A short rebalance that ends with the same assignment is not seen.
+    Two rebalances between two polls count as one. A rebalance between two polls with an unchanged assignment is missed.
     """
 
     rebalances: int = 0
@@ -34,7 +34,7 @@ class Stability:
         if is_rebalancing:
             self.rebalances += not self.is_rebalancing
         else:
-            # A checksum of the assignment, which a restart of Karrot or of a static member does not change.
+            # A restart of Karrot or of a static member does not change this checksum.
             assigned = sorted((each.instance_id or each.id, sorted(each.assigned)) for each in described.members)
             assignment = zlib.crc32(repr(assigned).encode())
             self.rebalances += not self.is_rebalancing and self.assignment not in {None, assignment}
@@ -43,7 +43,7 @@ class Stability:
 
 
 class RetentionMargin(NamedTuple):
-    """`GroupHealth` defines both: the messages lost and the retention margin."""
+    """The messages lost and the retention margin of a group, which `GroupHealth` defines."""
 
     lost: int | None
     margin: int | None
@@ -52,7 +52,7 @@ class RetentionMargin(NamedTuple):
 def retention(
     committed: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> RetentionMargin:
-    """The lost messages and the retention margin of a group, over the partitions with a known log start and end."""
+    """Compute the lost messages and the retention margin over the partitions with a known log start and end."""
     known = [(offset, starts[at], ends[at]) for at, offset in committed.items() if at in starts and at in ends]
     kept = [((at - start) / (end - start), at - start) for at, start, end in known if readable(end, at, start)]
     return RetentionMargin(
@@ -64,7 +64,7 @@ def retention(
 def group_health(
     group: str, described: Description, stability: Stability, kept: RetentionMargin, **more: Any
 ) -> GroupHealth:
-    """The health of a group: what Kafka reports about it, without a verdict. ``more`` has further fields."""
+    """Make the health of a group from Kafka's data, without a verdict. ``more`` has further fields."""
     members = None if described.members is None else len(described.members)
     return GroupHealth(group, described.state, members, described.coordinator, stability.rebalances, *kept, **more)
 
@@ -80,8 +80,7 @@ V = TypeVar("V")
 class Poll(NamedTuple):
     """The answers of one poll. ``gone`` are deleted partitions, ``failures`` are unreadable groups and partitions.
 
-    A log start that cannot be read is left out of ``starts``. ``partitions`` has the number of partitions of each topic
-    that members read.
+    ``starts`` has only the readable log starts. ``partitions`` has each read topic's number of partitions.
     """
 
     listing: Listing
@@ -95,14 +94,14 @@ class Poll(NamedTuple):
     topics: NameFilter
 
     def uncommitted(self, group: str) -> set[TopicPartition]:
-        """The partitions that the group reads without a committed offset. Empty if its offsets could not be read."""
+        """The partitions that the group reads without a committed offset. Empty if the offsets are unreadable."""
         committed, described = self.committed.get(group), self.described[group]
         read = _read_by(described, self.partitions, self.topics)
         return set() if committed is None else read - committed.keys() - self.gone
 
 
 def poll_cluster(cluster: Cluster, groups: NameFilter, topics: NameFilter, only: Collection[str] = ()) -> Poll:
-    """Read the wanted groups. The log ends come last, so no lag is too small. Raises `ClusterError`."""
+    """Read the wanted groups. The log ends are read last, so no lag is too small. Raises `ClusterError`."""
     listing = cluster.groups()
     chosen = [name for name in listing.groups if (not only or name in only) and groups.has(name)]
     listing = listing._replace(groups={name: listing.groups[name] for name in chosen})
@@ -134,7 +133,7 @@ def poll_cluster(cluster: Cluster, groups: NameFilter, topics: NameFilter, only:
 
 
 def _read_by(described: Description, partitions: Mapping[str, int], topics: NameFilter) -> set[TopicPartition]:
-    """The partitions that members own, and all other partitions of the topics that they read."""
+    """The partitions that members own, and all other partitions of the topics that the members read."""
     counts = ((topic, partitions.get(topic, 0)) for topic in described.topics)
     read = described.assigned | {TopicPartition(topic, number) for topic, count in counts for number in range(count)}
     return {place for place in read if topics.has(place.topic)}
@@ -149,7 +148,7 @@ class ClusterSnapshot(NamedTuple):
     """The result of one reading of a cluster.
 
     ``lags`` have no status. ``failures`` are the groups that could not be read. A rebalance is a difference between two
-    readings, so ``counts_rebalances`` is false for the first reading. ``others`` are those of `Listing`.
+    readings, so ``counts_rebalances`` is false for the first reading. ``others`` are groups of other kinds.
     """
 
     lags: tuple[LagEvent, ...]
@@ -161,7 +160,7 @@ class ClusterSnapshot(NamedTuple):
 
 @dataclass(slots=True)
 class ClusterReader:
-    """Reads a cluster on each call of `read`, and counts the rebalances that it sees between two readings."""
+    """Reads a cluster on each call of `read`, and counts the rebalances between two readings."""
 
     name: str
     cluster: Cluster
@@ -193,7 +192,7 @@ class ClusterReader:
 
 
 def _lag(cluster: str, group: str, poll: Poll, now_ms: int) -> LagEvent:
-    """A group's lag without deleted topics. The total is unknown without partitions, or if one lag is unknown."""
+    """Make a group's lags without deleted topics. The total needs at least one partition, and all lags known."""
     described, committed = poll.described[group], poll.committed[group]
     owners = {at: (member.host, member.client_id) for member in described.members or () for at in member.assigned}
     partitions = tuple(

@@ -22,20 +22,20 @@ from karrot.watch.cluster_interface import ClusterError, Description, Failure, G
 
 _TIMEOUT_S = 10.0
 _AT_ONCE = 32
-"""The maximum number of concurrent requests about groups. librdkafka sends one for each group. More would only wait in
-a busy broker until they time out, and timeouts are what makes librdkafka abort."""
+"""The most concurrent requests about groups. librdkafka sends one request for each group. More requests would wait in a
+busy broker until they time out, and timeouts can make librdkafka abort."""
 
 _PATIENCE_S = 5.0
-"""The seconds that a caller waits for the client after the client's own timeout."""
+"""The additional seconds that a caller waits after the client's own timeout."""
 
-_LIST_ALL_S = 60.0  # to list groups of all kinds, the client also describes each of them
-_READ_S = 2.0  # for all partitions
+_LIST_ALL_S = 60.0  # a list of groups of all kinds is slow: the client describes each group
+_READ_S = 2.0  # for all partitions together
 _READ: Mapping[str, Any] = {
     "isolation.level": "read_committed",
     "auto.offset.reset": "error",
     "enable.auto.commit": False,
     "enable.partition.eof": True,
-    "max.partition.fetch.bytes": 16_384,  # Kafka sends one whole batch of records if it is larger
+    "max.partition.fetch.bytes": 16_384,  # Kafka sends a larger first batch completely
     "fetch.max.bytes": 1_048_576,
     "fetch.wait.max.ms": 10,
 }
@@ -71,7 +71,7 @@ class KafkaCluster:
         self._list_all_at = -_LIST_ALL_S
         self._trouble = ""
         self._tokens = properties.get("oauth_cb")
-        # librdkafka would log every attempt to connect. Karrot adds only the last problem to its own error message.
+        # librdkafka would log every attempt to connect. Karrot adds only the last error to its own error message.
         self._client: dict[str, Any] = {"log_level": 0, **properties, "error_cb": self._note_trouble}
         self._admin = AdminClient(self._client)
 
@@ -87,7 +87,7 @@ class KafkaCluster:
         if not listed.errors and self._seconds() >= self._list_all_at:
             self._list_all_at = self._seconds() + _LIST_ALL_S
             with suppress(KafkaException):
-                everything = self._admin.list_groups(timeout=self._timeout_s)  # deprecated, but it has share groups too
+                everything = self._admin.list_groups(timeout=self._timeout_s)  # deprecated, but also lists share groups
                 self._others = frozenset(str(each.id) for each in everything) - groups.keys()
         return Listing(groups, is_complete=not listed.errors, others=self._others - groups.keys())
 
@@ -107,14 +107,14 @@ class KafkaCluster:
         return dict(self._committed(sorted(groups)))
 
     def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
-        """The log end offsets. They include messages of open transactions, as in Burrow."""
+        """Return the log end offsets. As in Burrow, they include messages of open transactions."""
         return self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         return self._offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def first_unread(self, places: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, FirstUnread | Failure]:
-        """The first records from these offsets on. The consumer does not join its group, so no group exists."""
+        """Read the first records from these offsets on. The consumer joins no group, so Kafka creates no group."""
         answers: dict[TopicPartition, FirstUnread | Failure] = {}
         too_late = self._seconds() + _READ_S
         try:
@@ -138,7 +138,7 @@ class KafkaCluster:
         return {topic: len(found[topic].partitions) for topic in topics if topic in found}
 
     def close(self) -> None:
-        """Do nothing: Python closes the client with the last reference to it."""
+        """Do nothing, because Python closes the client with its last reference."""
 
     def _committed(self, groups: Iterable[str]) -> Iterator[tuple[str, Mapping[TopicPartition, int] | Failure]]:
         waiting: deque[tuple[str, Any]] = deque()
@@ -156,7 +156,7 @@ class KafkaCluster:
             yield self._committed_of(*waiting.popleft())
 
     def _too_late(self) -> float:
-        """When to ask about no more groups: if a coordinator is down, hundreds of groups can time out."""
+        """The time to stop requests about groups, because hundreds can time out if a coordinator is down."""
         return self._seconds() + 2 * self._timeout_s
 
     def _committed_of(self, group: str, future: Any) -> tuple[str, Mapping[TopicPartition, int] | Failure]:
@@ -172,7 +172,7 @@ class KafkaCluster:
         return group, offsets
 
     def _offsets(self, places: Collection[TopicPartition], spec: OffsetSpec) -> Mapping[TopicPartition, int | Failure]:
-        """The offsets of partitions. A request for a partition without a leader is left out: it would time out."""
+        """Read the offsets of partitions. A partition without a leader gets no request, which would time out."""
         if not places:
             return {}
         answers = dict(self._unled(places))
@@ -185,12 +185,12 @@ class KafkaCluster:
             place = TopicPartition(partition.topic, partition.partition)
             if isinstance(found, Failure):
                 answers[place] = found
-            else:  # a partition that has just lost its leader gives no error, but a negative offset
+            else:  # a partition that has just lost its leader has a negative offset
                 answers[place] = found.offset if found.offset >= 0 else _NO_LEADER
         return answers
 
     def _unled(self, places: Collection[TopicPartition]) -> Iterator[tuple[TopicPartition, int | Failure]]:
-        """The partitions that cannot be read, each with the reason: it does not exist, or no broker leads it."""
+        """Yield the partitions that do not exist or have no leader, each with the failure."""
         topics = self._topics()
         for place in places:
             topic = topics.get(place.topic)
@@ -208,7 +208,7 @@ class KafkaCluster:
         return topics
 
     def _ask(self, question: Callable[..., V], *about: object) -> V | Failure:
-        """The client's futures for a request, or a failure if the client refused the request at once."""
+        """Return the client's futures for a request, or a failure if the client refused the request."""
         try:
             return question(*about, request_timeout=self._timeout_s)
         except (KafkaException, ValueError, TypeError) as error:
@@ -225,7 +225,7 @@ class KafkaCluster:
             return _failure_of(error)
 
     def _error(self, failure: Failure) -> ClusterError:
-        """The error for a request that the whole poll needs, with the last problem of the client."""
+        """Make the error for a request that the whole poll needs, with the client's last broker error."""
         trouble = getattr(self._tokens, "trouble", "") or self._trouble
         return ClusterError(failure.reason, f"{failure.text} {trouble}".strip())
 

@@ -1,6 +1,6 @@
 """Polls a cluster at an interval. Each poll evaluates the groups, saves the state and sends the events.
 
-The events go to this Karrot's event log, or to a URL as Burrow posts them.
+The events go to this Karrot's event log, or are posted to a URL in Burrow's format.
 """
 
 import re
@@ -38,7 +38,7 @@ from karrot.watch.saved_state import Keeper, Memory, dump, load, note_keeper
 from karrot.watch.verdicts_and_incidents import Life, deleted, see_owners, verdict, without_alarm
 
 _AT_ONCE = 8
-"""The maximum number of events sent at once. The log commits them together. Another Karrot also has other requests."""
+"""The most events sent at once. The log commits them together. A receiving Karrot also has other requests."""
 
 _LONGEST_PAUSE_S = 30.0
 _SAVE_MS = 60_000
@@ -49,7 +49,7 @@ _log = structlog.get_logger(__name__)
 
 
 class PollOutcome(NamedTuple):
-    """One poll's verdicts and deletions, the health of every group, and the number of groups of other kinds."""
+    """The verdicts and deletions of one poll, the health of every group, and the number of groups of other kinds."""
 
     polled_at_ms: int
     seconds: float
@@ -59,11 +59,11 @@ class PollOutcome(NamedTuple):
 
 
 Send = Callable[[PollOutcome, Callable[[], int]], None]
-"""Sends a poll's outcome, given a function for its age in ms. An event that is not sent is lost: the next is newer."""
+"""Sends a poll's outcome. The second argument returns the outcome's age in ms. An unsent event is lost."""
 
 
 class IntakeSink:
-    """Stores events through the intake, and groups' health in the log. The health is valid for ``good_for_ms``."""
+    """Stores events through the intake, and the groups' health in the log. The health expires after ``good_for_ms``."""
 
     def __init__(self, cluster: str, intake: Intake, notes: EventLog, *, good_for_ms: int) -> None:
         self._cluster = cluster
@@ -71,7 +71,7 @@ class IntakeSink:
         self._intake = intake
         self._notes = notes
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-watch")
-        # An empty poll, if the log has no poll of this cluster, shows a watch that never gets an answer.
+        # If the log has no poll of this cluster, store an empty poll, which shows a watch without any answer yet.
         with suppress(LogUnavailableError, OverloadedError):
             poll = watch_data_of_groups.read(self._notes)
             if poll is None or poll.cluster != self._cluster:
@@ -80,7 +80,7 @@ class IntakeSink:
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
         """Store the events, until the log refuses one."""
         try:
-            # Store a few events at a time. If the log refuses all events, only these few have waited.
+            # Store a few events at a time. If the log refuses all events, only these few wait for the timeout.
             for start in range(0, len(outcome.events), _AT_ONCE):
                 few = outcome.events[start : start + _AT_ONCE]
                 for _ in self._pool.map(lambda event: self._intake.accept(event, age_ms=age_ms()), few):
@@ -103,7 +103,7 @@ class IntakeSink:
 
 
 class _Refused(NamedTuple):
-    """A post that was not accepted. ``again_after_s`` is ``None`` if a repetition would not help."""
+    """A post that was not accepted. ``again_after_s`` is ``None`` if a retry would not help."""
 
     event: LagEvent
     problem: str
@@ -111,11 +111,10 @@ class _Refused(NamedTuple):
 
 
 class PostSink:
-    """Posts each event to ``url`` as Burrow does, with a header that tells a Karrot there that Kafka is the source.
+    """Posts each event to ``url`` in Burrow's format. A header says that the source is Kafka.
 
-    The posts of a poll without an answer, or with the answer 503, are repeated once, after the pause that the receiver
-    asks for. A later repetition would be useless, because the next poll has a new verdict. An event that is stored
-    twice does no harm.
+    A post without an answer, or with the answer 503, is retried once, after the receiver's Retry-After. There is no
+    second retry, because the next poll has a new verdict. An event that is stored twice does no harm.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str], pause: Callable[[float], object] = time.sleep) -> None:
@@ -127,7 +126,7 @@ class PostSink:
         self._logged: frozenset[str] = frozenset()
 
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:  # noqa: ARG002 (Burrow's JSON has no age)
-        """Post the events. Problems are logged when they change."""
+        """Post the events. Log a problem only if the previous poll did not have it."""
         refused = self._posted(outcome.events)
         again = [each for each in refused if each.again_after_s is not None]
         if again:
@@ -152,7 +151,7 @@ class PostSink:
         self._client.close()
 
     def _posted(self, events: Sequence[LagEvent]) -> list[_Refused]:
-        """Post each event once, and return those that were not accepted."""
+        """Post each event once, and return the events that were not accepted."""
         return [each for each in self._pool.map(self._post, events) if each is not None]
 
     def _post(self, event: LagEvent) -> _Refused | None:
@@ -168,12 +167,11 @@ class PostSink:
 
 @dataclass(slots=True)
 class Watcher:
-    """Watches one cluster, without the groups and topics that the filters ``groups`` and ``topics`` do not admit.
+    """Watches the groups and topics of one cluster that the filters ``groups`` and ``topics`` admit.
 
-    ``interval`` is in seconds. A group whose name contains a match of ``offsets_elsewhere`` does not commit in Kafka
-    what it has read. ``allowed_lag`` is a lag that is OK. ``abandoned_after`` (in seconds) and ``abandoned_groups`` say
-    which groups without members are abandoned. ``report`` is called after each poll, with the problem of the whole poll
-    or with ``None``.
+    ``interval`` is in seconds. A group whose name contains a match of ``offsets_elsewhere`` keeps its offsets outside
+    Kafka. A lag up to ``allowed_lag`` is OK. ``abandoned_after`` (in seconds) and ``abandoned_groups`` say which groups
+    without members are abandoned. ``report`` is called after each poll, with the error of the whole poll or ``None``.
     """
 
     name: str
@@ -198,7 +196,7 @@ class Watcher:
     _is_slow: bool = False
 
     def step(self) -> float:
-        """Make one poll. Returns how many seconds to wait before the next poll."""
+        """Make one poll. Return the seconds to wait before the next poll."""
         started, now_ms = self.clock.boot_ms(), self.clock.wall_ms()
         try:
             self._poll(started, now_ms)
@@ -227,23 +225,23 @@ class Watcher:
         poll = poll_cluster(self.cluster, self.groups, self.topics)
         self._see(poll, memory, now_ms)
         unreadable = self._unread.see(self.cluster, memory.rings)
-        # Make all requests to Kafka before the verdicts. The event of a close or a deletion is made only once, and an
-        # error after that would lose the event.
+        # Make all requests to Kafka before the verdicts. The event of a close or a deletion is made only once, so a
+        # later error would lose the event.
         groups = list(self._health(poll, memory))
         dead = self._dead(poll, memory, started)
         before = dict(memory.incidents.open)
         events: list[LagEvent] = []
-        for group in poll.committed:  # all other groups could not be read, so their lag is unknown
+        for group in poll.committed:  # the lag of all other groups is unknown
             asked = (self.name, group, memory.rings, poll.described[group], now_ms)
             event = verdict(*asked, without=poll.gone, allowed_lag=self.allowed_lag)
             if event is not None:
                 memory.judged.add(group)
                 text = memory.lives[group].text
-                is_ended = text == ABANDONED or group not in memory.incidents.open  # the wait ends no incident
+                is_ended = text == ABANDONED or group not in memory.incidents.open  # OK while waiting ends no incident
                 events.append(memory.incidents.name(without_alarm(event, text) if text and is_ended else event))
         events += self._deleted(dead, memory, now_ms)
         groups += [GroupHealth(group, "Dead", 0, None, 0, None, None) for group in sorted(memory.deleted)]
-        # Save before sending: if this process dies now, the next process continues the incident under its id.
+        # Save before sending, so that after a crash the next process continues the incident under its id.
         if memory.incidents.open != before or started - self._saved_at_ms >= _SAVE_MS:
             self._save(memory)
         outcome = PollOutcome(now_ms, self._since(started), events, groups, len(poll.listing.others))
@@ -257,7 +255,7 @@ class Watcher:
             self._memory = load(None if self.keeper is None else self.keeper.recall(), self.name, now_ms)
             for group in [each for each in self._memory.stability if not self.groups.has(each)]:
                 self._memory.forget(group)
-            if self._memory.lists[0] != str(self.groups):  # the lists before did not have the same groups
+            if self._memory.lists[0] != str(self.groups):  # earlier lists used another filter
                 self._memory.lists = (str(self.groups), 0, 0)
         return self._memory
 
@@ -278,7 +276,7 @@ class Watcher:
 
     def _see_life(self, group: str, poll: Poll, memory: Memory, now_ms: int) -> None:
         described, rings, (_, first_ms, newest_ms) = poll.described[group], memory.rings, memory.lists
-        # Only a list proves that a group is new, and not one of the first minute: see `MissingGroups`.
+        # Only an earlier list without a group proves that the group is new, after the first minute (`MissingGroups`).
         new_since_ms = newest_ms if 0 < first_ms < now_ms - MISSING_MS else 0
         is_empty, of_group = described.state == "Empty", rings.groups.get(group, {})
         life = memory.lives.setdefault(group, Life(now_ms - new_since_ms, now_ms, is_empty))
@@ -295,16 +293,16 @@ class Watcher:
         life.text = before if life.text == ABANDONED and is_unread else life.text
 
     def _dead(self, poll: Poll, memory: Memory, started: int) -> list[str]:
-        """The deleted groups: they are missing from the lists, and their coordinator says that they are Dead."""
+        """The deleted groups, which are missing from the lists and whose coordinator reports the state Dead."""
         listing, known = poll.listing, dict.fromkeys(memory.stability, 0)
         missing = self._missing.see(listing.groups, known, started, is_complete=listing.is_complete)
         answers = self.cluster.describe(missing) if missing else {}
         return [group for group, each in answers.items() if isinstance(each, Description) and each.state == "Dead"]
 
     def _deleted(self, dead: Iterable[str], memory: Memory, now_ms: int) -> Iterator[LagEvent]:
-        """Forget the deleted groups, and make an event for each one that had a verdict."""
+        """Forget the deleted groups, and make an event for each deleted group that had a verdict."""
         for group in dead:
-            # Its rings do not show whether it had a verdict: they are also empty if it was deleted after the listing.
+            # Rings do not show whether a group had a verdict: a group that is deleted after the list has no rings.
             if group in memory.judged:
                 yield deleted(self.name, group, now_ms)
             memory.forget(group)
@@ -358,7 +356,7 @@ class Watcher:
 
     def _log_failures(self, failures: Mapping[str, Failure]) -> None:
         for what, failure in failures.items():
-            # Compare reasons, not texts: the text of one problem can name another broker each time.
+            # Compare reasons instead of texts, because the text of one error can name different brokers.
             if what not in self._logged or self._logged[what].reason != failure.reason:
                 _log.warning(
                     "cannot be watched", code="not_watched", what=what, kafka_error=failure.reason, reason=failure.text
@@ -369,14 +367,14 @@ class Watcher:
 
 
 def run(watcher: Watcher, stop: threading.Event) -> None:
-    """Poll until ``stop`` is set, then close the watcher."""
+    """Poll until ``stop`` is set, and close the watcher."""
     wait_s = 0.0
     while not stop.wait(wait_s):
         try:
             wait_s = watcher.step()
         except Stopped:
             break
-        except Exception:  # noqa: BLE001 - the outermost loop: a thread that ends here watches nothing more
+        except Exception:  # noqa: BLE001 - the outermost loop, which must continue
             _log.exception("a poll failed unexpectedly", code="poll_failed")
             watcher.count(telemetry.WATCH_FAILURES, reason="unexpected")
             wait_s = watcher.interval
@@ -384,7 +382,7 @@ def run(watcher: Watcher, stop: threading.Event) -> None:
 
 
 def serve_watch(settings: Settings, log: EventLog, intake: Intake, clock: Clock, stop: threading.Event) -> None:
-    """Watch the configured cluster until ``stop`` is set. The leader runs this."""
+    """Watch the configured cluster until ``stop`` is set. The leader runs this function."""
     name = settings.watch_cluster or ""
     sink = IntakeSink(name, intake, log, good_for_ms=settings.stale_after * 1000)
     watcher = Watcher(

@@ -3,13 +3,13 @@
 Burrow stores commits with their times. The Admin API has no commit times, so a sample gets the time of its poll. A poll
 takes a sample if the committed offset changed. Without a change, a poll takes a sample if a member owns the partition.
 
-A changed offset was committed after the previous poll. At that time, Burrow would have known only the log end of the
-previous poll, and the lag would have been the difference. This module computes the lag in the same way. With the log
-end of the current poll, the lag of a group that keeps up would count the messages since its last commit. This lag would
-never be zero, and could grow for ten polls in a row.
+A changed offset was committed after the previous poll. The lag of its sample is the log end of the previous poll minus
+the offset, as if Burrow had read the log end before the commit. With the log end of the current poll, the lag of a
+group that keeps up would count the messages since the group's last commit. Such a lag would never be zero, and could
+grow for ten polls in a row.
 
-Burrow does not know log starts, and counts deleted messages as lag. Here every lag is `karrot.event.readable`: the
-rules get log ends from which the deleted messages are subtracted, each with the log start of the same poll.
+Burrow does not know log starts, and counts deleted messages as lag. In this module, every lag is
+`karrot.event.readable`: the deleted messages are subtracted from each log end, by the log start of the same poll.
 """
 
 from collections import deque
@@ -22,16 +22,16 @@ from karrot.event import FirstUnread, OffsetSample, TopicPartition, readable
 from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, GroupMember
 
 BEYOND_END_POLLS = 2
-"""One poll can find an offset past the log end if a broker has just become leader. Two polls in a row cannot."""
+"""If a broker has just become leader, an offset can be past the log end in one poll, but not in two polls in a row."""
 
 _GAPS = 5
 _KNOWN_GAPS = 3
 _PURGES = 2
-"""Retention can move a log start to the group's offset once, by chance."""
+"""The purges in a row that count, because retention can move a log start to a group's offset once by chance."""
 
 
 class PolledLog(NamedTuple):
-    """The offsets of a partition at one poll. ``start`` is ``None`` if it is not known."""
+    """The log start and log end of a partition at one poll. ``start`` is ``None`` if unknown."""
 
     start: int | None
     end: int
@@ -39,11 +39,11 @@ class PolledLog(NamedTuple):
 
 
 class CommitHistory(NamedTuple):
-    """What the polls saw of the commits on a partition. ``moved_at_ms`` is the poll that saw the offset move last.
+    """A summary of the commits on a partition. ``moved_at_ms`` is the time of the last poll that saw the offset move.
 
-    ``waits`` counts the polls since then in which messages waited. ``gaps`` has these counts of the last moves, oldest
-    first. ``was_bad`` says that the last verdict was worse than OK. ``purges`` counts how often in a row the log start
-    moved to the group's own offsets: Kafka Streams deletes what it has read.
+    ``waits`` counts the polls with unread messages since the last move. ``gaps`` has the ``waits`` before each of the
+    last moves, oldest first. ``was_bad`` says that the last verdict was worse than OK. ``purges`` counts the
+    consecutive moves of the log start to the group's own offsets: Kafka Streams deletes messages after reading them.
     """
 
     moved_at_ms: int | None = None
@@ -53,12 +53,12 @@ class CommitHistory(NamedTuple):
     purges: int = 0
 
     def usual_gap(self, slots: int) -> int:
-        """The polls in which messages usually wait between two moves of the offset. Three moves make a gap usual."""
+        """The usual number of polls with unread messages between two moves of the offset, known from three gaps on."""
         gaps = sorted(self.gaps)
         return gaps[len(gaps) // 2] if len(gaps) >= _KNOWN_GAPS else min(6 * slots, max([5 * slots // 6, *gaps]))
 
     def is_silent(self, slots: int) -> bool:
-        """Whether messages wait for longer than a ring, and than twice the usual gap."""
+        """Whether messages wait for longer than a ring and longer than twice the usual gap."""
         return self.waits > max(slots, 2 * self.usual_gap(slots))
 
 
@@ -68,10 +68,10 @@ class Ring:
 
     ``silent`` counts the polls since the last sample. ``is_judged`` becomes true when a verdict is possible, and stays
     true. A verdict needs a half-full ring, or as many polls without a sample as the ring has slots. ``beyond_end``
-    counts the polls in a row that found the committed offset past the log end. `karrot.watch.rings` sets
-    ``first`` and ``held``, the number of polls in which an open transaction held back all unread records. ``is_owned``
-    says whether a member owned the partition at the last poll. ``unowned`` counts the polls since the offset moved in
-    which the group read other topics only. After a window of them, the group has left the topic.
+    counts the consecutive polls with the committed offset past the log end. `UnreadRecords` sets ``first``, the first
+    unread record, and ``held``, the number of polls in which an open transaction held back all unread records.
+    ``is_owned`` says whether a member owned the partition at the last poll. ``unowned`` counts the polls since the last
+    move of the offset in which the group read only other topics. After a window of such polls, ``is_left`` is true.
     """
 
     window: Window
@@ -93,7 +93,7 @@ class Ring:
         """Take a sample of the committed offset if the offset changed or a member owns the partition."""
         slots = self.window.slots
         newest = slots[-1]
-        if newest is not None and newest.timestamp_ms > now_ms:  # the clock was set back: no sample would get a slot
+        if newest is not None and newest.timestamp_ms > now_ms:  # after a clock set back, no sample would get a slot
             self.window, newest, self.past = Window(len(slots)), None, self.past._replace(moved_at_ms=None)
             self.is_judged, self.silent = False, 0
         is_move = newest is not None and newest.offset != offset
@@ -103,7 +103,7 @@ class Ring:
         is_behind = unread_end > offset + allowed_lag
         waits = self.past.waits + is_behind
         self.past = self.past._replace(waits=waits * is_behind)
-        if is_move:  # a consumer without members may commit seldom, so its first gap counts as at least two rings
+        if is_move:  # a group without members may commit rarely, so its first gap counts as two rings or more
             gap = waits if self.past.gaps or self.is_owned else max(2 * len(slots), waits)
             self.past = self.past._replace(moved_at_ms=now_ms, waits=0, gaps=(*self.past.gaps, gap)[-_GAPS:])
         if log.start is not None and self.log_start is not None and self.log_start < log.start < log.end:
@@ -127,9 +127,9 @@ class Ring:
             self.is_judged = self.silent >= len(slots) or is_half_full
 
     def outgrows_gap(self) -> bool:
-        """Whether more messages wait than arrive from one move of the offset to the next, and in the poll after it.
+        """Whether the lag exceeds the messages that arrive between two moves of the offset and in one more poll.
 
-        Up to there, the lag of a group that keeps up goes up and down, and ten samples may happen to go up.
+        A smaller lag is normal: it rises and falls while a group keeps up, and can rise in ten samples by chance.
         """
         slots = self.window.slots
         ends = [slot.offset + (slot.lag or 0) for slot in slots if slot is not None]
@@ -137,16 +137,16 @@ class Ring:
         return (slots[-1].lag or 0) > arrived_per_poll * (self.past.usual_gap(len(slots)) + 1) if slots[-1] else False
 
     def unread_end(self, offset: int, log: PolledLog) -> int:
-        """The log end minus the offsets that hold no record to read, as far as this is known."""
+        """The log end minus the known number of offsets without a readable record."""
         return offset + readable(log.end, offset, max(log.start or 0, self.first.offset if self.first else 0))
 
 
 class Uncommitted(NamedTuple):
     """A partition that the group reads, without a committed offset.
 
-    ``polls`` counts the polls since the first one that saw it. ``first_end`` is the log end at the first poll in which
-    a member owned it. ``got_records`` says that the log has grown since and still has messages. ``owned`` counts the
-    polls with an owner since the log grew, and is -1 before the first owner.
+    ``polls`` counts the polls since the first poll that saw the partition. ``first_end`` is the log end at the first
+    poll with an owner. ``got_records`` says that the log has grown beyond ``first_end`` and has messages. ``owned``
+    counts the polls with an owner since the log grew, and is -1 before the first owner.
     """
 
     first_end: int
@@ -157,7 +157,7 @@ class Uncommitted(NamedTuple):
 
 @dataclass(slots=True)
 class Rings:
-    """The rings of all groups of one cluster, and the newest logs of the partitions that they read, oldest first."""
+    """The rings of all groups of one cluster. ``logs`` has each read partition's last log starts and ends, in order."""
 
     intervals: int = DEFAULT_INTERVALS
     logs: dict[TopicPartition, deque[PolledLog]] = field(default_factory=dict)
@@ -172,7 +172,7 @@ class Rings:
     def see_logs(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], now_ms: int) -> None:
         self._before = self._newest
         seen = {place: PolledLog(starts.get(place), end, now_ms) for place, end in ends.items()}
-        kept = self._before or {place: history[-1] for place, history in self.logs.items()}  # those before a restart
+        kept = self._before or {place: history[-1] for place, history in self.logs.items()}  # from before a restart
         self._newest = kept | seen
         self.grown = {place for place, log in seen.items() if (old := self.logs.get(place)) and old[-1].end != log.end}
         for place, log in seen.items():
@@ -184,7 +184,7 @@ class Rings:
     def see_commits(
         self, group: str, committed: Mapping[TopicPartition, int], *, owned: Collection[TopicPartition], now_ms: int
     ) -> None:
-        """Take the samples of a poll, and forget other partitions. As in Burrow, a sample needs an earlier log end."""
+        """Take a poll's samples, and forget all other partitions. As in Burrow, a sample needs an earlier log end."""
         self.order += 1
         before = self.groups.get(group, {})
         usual = CommitHistory(gaps=max((ring.past.gaps for ring in before.values()), key=sum, default=()))
@@ -200,10 +200,10 @@ class Rings:
         self.groups[group] = rings
 
     def see_uncommitted(self, group: str, places: Collection[TopicPartition], described: Description) -> None:
-        """Save which partitions of a poll members read without a committed offset. Forget all others.
+        """Store the partitions that a group reads without a committed offset, and forget all its other partitions.
 
-        The time of a partition without an owner does not count: consumers find added partitions after minutes. Unless
-        the group is Stable and its members own something, it is between two members: its partitions wait.
+        Polls without an owner do not count, because consumers find added partitions after minutes. While the group is
+        not Stable, or its members own no partition, its partitions are kept.
         """
         before, seen, assigned = self.uncommitted.pop(group, {}), {}, described.assigned
         waiting = () if described.topics else before.keys() - self.groups.get(group, {}).keys()
@@ -221,7 +221,7 @@ class Rings:
             self.uncommitted[group] = seen
 
     def restore(self, group: str, place: TopicPartition, ring: Ring, samples: Collection[OffsetSample]) -> None:
-        """Restore a saved ring. The samples have lags, and the oldest sample comes first."""
+        """Restore a saved ring from samples with lags, oldest first."""
         for sample in samples:
             self.order += 1
             ring.window.add(
@@ -249,7 +249,7 @@ class Rings:
         return self._newest.get(place)
 
     def retained(self, group: str, committed: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The oldest unread offsets, without topics that the group has left or deletes after reading."""
+        """The oldest unread offsets, without topics that the group has left or whose messages it deletes."""
         rings = self.groups.get(group, {})
         unread = {at: ring.first.offset for at, ring in rings.items() if ring.first}
         ignored = {at for at, ring in rings.items() if ring.is_left or ring.past.purges >= _PURGES}
@@ -258,7 +258,7 @@ class Rings:
     def tracked(
         self, group: str, members: Collection[GroupMember], without: Collection[TopicPartition]
     ) -> Iterator[TrackedPartition]:
-        """The partitions to evaluate: their log end was known before this poll, and their topic still exists."""
+        """Yield the partitions to evaluate. Their log end was known before this poll, and their topic still exists."""
         owners = {place: member for member in members for place in member.assigned}
         for place, ring in sorted(self.groups.get(group, {}).items()):
             if place not in without and place in self._before:
@@ -281,11 +281,11 @@ class Rings:
 
 
 STILL_POLLS, MOST_READS = 3, 500
-"""For how many polls the committed offset of a partition must stay the same, and how many partitions a poll reads."""
+"""The polls with an unchanged committed offset before a partition is read, and the most reads of a poll."""
 
 
 class _Read(NamedTuple):
-    """A read in the poll ``at``. ``is_held``: the last stable offset holds back all records, in each read ``since``."""
+    """A read in the poll ``at``. If ``is_held``, an open transaction has held back all records since ``since``."""
 
     found: FirstUnread | Failure | None = None
     log_end: int = 0
@@ -302,21 +302,21 @@ class _Read(NamedTuple):
 
 @dataclass(slots=True)
 class UnreadRecords:
-    """Reads partitions whose committed offset does not move, and reads them again when their offsets change."""
+    """Reads the first unread record of each partition whose committed offset does not move."""
 
     _reads: dict[tuple[TopicPartition, int], _Read] = field(default_factory=dict)
     _poll: int = 0
 
     def see(self, cluster: Cluster, rings: Rings) -> Mapping[str, Failure]:
-        """Read the partitions that are due, and tell the rings what was found. Returns the present failures."""
+        """Read the partitions that are due, and store the results in the rings. Return the present failures."""
         self._poll += 1
         stuck = {key: (log_end, max(polls, ring.held or 0)) for key, log_end, polls, ring in _stuck(rings)}
         self._reads = reads = {key: self._reads.get(key, _Read(at=-rings.intervals)) for key in stuck}
         due = [key for key, read in reads.items() if read.is_due(self._poll, stuck[key][0], rings.intervals)]
-        places = dict(sorted(due, key=lambda key: -reads[key].at)[-MOST_READS:])  # those that have waited longest
+        places = dict(sorted(due, key=lambda key: -reads[key].at)[-MOST_READS:])  # longest wait first
         try:
             found: Mapping[TopicPartition, FirstUnread | Failure] = cluster.first_unread(places) if places else {}
-        except ClusterError as error:  # the poll has all that it needs for verdicts
+        except ClusterError as error:  # verdicts do not need these reads
             found = dict.fromkeys(places, Failure(error.reason, str(error)))
         for key in places.items():
             before, now, (log_end, polls) = reads[key], found[key[0]], stuck[key]
@@ -333,7 +333,7 @@ class UnreadRecords:
 
 
 def _stuck(rings: Rings) -> Iterator[tuple[tuple[TopicPartition, int], int, int, Ring]]:
-    """Each partition whose offset does not move and that has unread records, its log end, and the number of polls."""
+    """Yield each partition with unread records and a still offset, its log end, the number of still polls, its ring."""
     for place, ring in (each for of_group in rings.groups.values() for each in of_group.items()):
         slots, log = ring.window.slots, rings.log(place)
         if (newest := slots[-1]) is not None and log is not None and (log.start or 0) <= newest.offset < log.end:

@@ -28,11 +28,11 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Memory:
-    """Everything that the next poll needs from the earlier ones.
+    """The state that the next poll needs from earlier polls.
 
     ``judged`` are the groups that had a verdict. The deletion of such a group needs an event, even without offsets.
-    ``lists`` has the filter of the lists, and the times of the first and the newest complete one. ``deleted`` has the
-    times of the newest deletions.
+    ``lists`` has the filter of the group lists, and the times in ms of the first and the newest complete list.
+    ``deleted`` has the times of the newest deletions.
     """
 
     rings: Rings = field(default_factory=Rings)
@@ -52,14 +52,14 @@ class Memory:
 
 
 class Keeper(NamedTuple):
-    """Loads and saves bytes for the next start. Both functions raise ``OSError`` or the errors of the event log."""
+    """Loads and saves bytes for the next start. Both functions can raise ``OSError`` or the event log's errors."""
 
     recall: Callable[[], bytes | None]
     remember: Callable[[bytes], None]
 
 
 def file_keeper(path: Path) -> Keeper:
-    """Keeps the bytes in one file. Other users cannot read the file. A save replaces the whole file."""
+    """Keep the bytes in one file with mode 0600. A save replaces the whole file."""
 
     def remember(value: bytes) -> None:
         written = path.with_name(f"{path.name}.new")
@@ -73,7 +73,7 @@ def file_keeper(path: Path) -> Keeper:
 
 
 def note_keeper(log: EventLog, cluster: str) -> Keeper:
-    """Keeps the bytes as a value in the event log, where the next leader finds them."""
+    """Keep the bytes in the event log, where the next leader finds them."""
     name = f"rings {cluster}"
     return Keeper(partial(log.recall, WATCH, name), partial(log.remember, WATCH, name))
 
@@ -126,7 +126,7 @@ class _Kept(msgspec.Struct, array_like=True):
 
 
 def dump(memory: Memory, cluster: str, now_ms: int) -> bytes:
-    """The memory as bytes: about 60 bytes for each partition with a full ring."""
+    """Encode the memory: about 60 bytes for each partition with a full ring."""
     rings = memory.rings
     ends = [(*place, [log.end for log in history]) for place, history in rings.logs.items()]
     starts = [[log.start for log in history] for history in rings.logs.values()]
@@ -152,7 +152,7 @@ def dump(memory: Memory, cluster: str, now_ms: int) -> bytes:
 
 
 def load(value: bytes | None, cluster: str, now_ms: int) -> Memory:
-    """The saved memory. It is empty if the saved bytes are too old, in another format or from another cluster."""
+    """Decode the saved memory. Return an empty memory for bytes that are too old, or of another format or cluster."""
     if value is None:
         return Memory()
     try:

@@ -28,9 +28,9 @@ from karrot.watch.rings import BEYOND_END_POLLS, Ring, Rings
 
 
 class Life(msgspec.Struct, array_like=True):
-    """How long the polls saw a group active, in all until ``since_ms``. Without members, a move counts for a window.
+    """The total time for which a group was active until ``since_ms``. Without members, a move counts for one window.
 
-    ``is_idle`` says that the group became Empty at ``since_ms`` and that its topics got nothing since. ``text`` is
+    ``is_idle`` says that the group became Empty at ``since_ms`` and that its topics got no records since. ``text`` is
     ABANDONED, OK for the window in which a group may come back, or ``None`` for any other group. OK ends no incident.
     """
 
@@ -43,7 +43,7 @@ class Life(msgspec.Struct, array_like=True):
     def see(
         self, now_ms: int, window_ms: int, after_ms: int, *, is_empty: bool, moved: bool, grown: bool, is_named: bool
     ) -> None:
-        """Take a poll. After a gap between two polls, it is unknown when the group became Empty."""
+        """Update the life with one poll. If polls were missing, the time when the group became Empty is unknown."""
         passed_ms = max(0, now_ms - self.since_ms)
         if moved or not (is_empty and self.is_empty):
             self.active_ms += min(passed_ms, window_ms) * is_empty if self.is_empty else passed_ms
@@ -57,9 +57,10 @@ class Life(msgspec.Struct, array_like=True):
 def see_owners(
     rings: dict[TopicPartition, Ring], described: Description, committed: Mapping[TopicPartition, int]
 ) -> bool:
-    """Count the polls without an owner, before the rings take the offsets. Return whether an offset moved.
+    """Count the polls without an owner, before the rings get the new offsets. Return whether an offset moved.
 
-    A poll counts if the group is Stable and owns other topics. If the group comes back, a left topic gets new rings.
+    A poll counts if the group is Stable and owns other topics. If the group reads a left topic again, the topic gets
+    new rings.
     """
     newest = {place: ring.window.slots[-1] for place, ring in rings.items()}
     moved = {at.topic for at, sample in newest.items() if sample and committed.get(at, sample.offset) != sample.offset}
@@ -72,7 +73,7 @@ def see_owners(
 
 
 def without_alarm(event: LagEvent, text: str) -> LagEvent:
-    """The event as OK, with the status ``text`` for its partitions."""
+    """Change the event's status to OK, and the status of its partitions to ``text``."""
     partitions = tuple(one._replace(status_text=text) for one in event.partitions)
     largest = event.max_lag and event.max_lag._replace(status_text=text)
     return event._replace(status_text=Status.OK.name, partitions=partitions, max_lag=largest)
@@ -88,13 +89,13 @@ def verdict(
     without: Collection[TopicPartition] = (),
     allowed_lag: int = 0,
 ) -> LagEvent | None:
-    """The verdict on a group and its partitions by Burrow's rules. ``None`` if no partition has enough samples.
+    """Judge a group and its partitions by Burrow's rules. Return ``None`` if no partition has enough samples.
 
-    A partition that a member owns without a committed offset is part of the verdict after half a window. It is an error
-    if records arrived since the member was first seen, and a window passed.
+    A partition without a committed offset is part of the verdict after half a window. After a whole window with an
+    owner and with new records, such a partition is an error.
 
-    If only some partitions have enough samples for a verdict, the others are OK. ``without`` are partitions to leave
-    out, because their topic was deleted. An open transaction that holds back a consumer is an error after a window.
+    If only some partitions have enough samples for a verdict, all other partitions are OK. ``without`` are the
+    partitions of deleted topics. An open transaction that holds back a consumer is an error after a window.
     """
     tracked = list(rings.tracked(group, described.members or (), without))
     unjudged = rings.unjudged(group)
@@ -134,7 +135,7 @@ class Incidents:
     new_id: Callable[[], uuid.UUID] = uuid.uuid4
 
     def name(self, event: LagEvent) -> LagEvent:
-        """Add the incident id to a verdict. The first verdict worse than OK opens the incident, the next OK ends it."""
+        """Add the incident id to a verdict. The first verdict worse than OK opens an incident until the next OK."""
         if event.kind is Kind.INCIDENT and event.consumer not in self.open:
             self.open[event.consumer] = OpenIncident(str(self.new_id()), event.observed_at_ms)
         incident = self.open.get(event.consumer)
@@ -149,10 +150,10 @@ class Incidents:
 def _by_commits(
     event: LagEvent, rings: Rings, unjudged: Collection[TopicPartition], allowed_lag: int
 ) -> Iterator[PartitionLag]:
-    """The partitions with the statuses that the group's own commits allow. Those without enough samples are OK.
+    """Correct the partitions' statuses by the usual gaps between commits. Without enough samples, a partition is OK.
 
-    A partition is stopped or stalled only after a silence that is unusual for it, and slow only with a lag that is. A
-    partition without an owner is stopped after such a silence even if Burrow would wait for longer.
+    STOP and STALL need an unusually long silence of the partition, and WARN needs an unusually large lag. A partition
+    without an owner becomes STOP after an unusually long silence, even if Burrow would wait longer.
     """
     for one in event.partitions:
         place, status = TopicPartition(one.topic, one.partition), Status[one.status_text]
@@ -161,7 +162,7 @@ def _by_commits(
         if place in unjudged:
             status = Status.OK
         elif status in {Status.STOP, Status.STALL} and not is_silent:
-            status = Status.WARN if ring.past.was_bad else Status.OK  # an open incident goes on
+            status = Status.WARN if ring.past.was_bad else Status.OK  # an open incident continues
         elif status is Status.WARN and not ring.past.was_bad and not ring.outgrows_gap():
             status = Status.OK
         elif status < Status.STOP and is_silent and not ring.is_owned and (one.current_lag or 0) > allowed_lag:
@@ -171,10 +172,10 @@ def _by_commits(
 
 
 def _with_proof(event: LagEvent, rings: Rings) -> LagEvent:
-    """Add what Burrow does not know: log start and end, unread records, and offsets past the log end.
+    """Add facts that Burrow does not know: log start and end, unread records, and offsets past the log end.
 
-    The lag of a partition without a committed offset, with one past the log end, or with a log end of five minutes ago,
-    is not known. The total lag leaves it out. A partition of a topic that the group has left counts in nothing.
+    A lag is unknown without a committed offset, with an offset past the log end, or if the log end is older than five
+    minutes. The total lag leaves out unknown lags. A partition of a topic that the group has left is not counted.
     """
     of_group = rings.groups.get(event.consumer, {})
 
@@ -211,7 +212,7 @@ def _with_proof(event: LagEvent, rings: Rings) -> LagEvent:
 
 
 def _extras(described: Description) -> tuple[tuple[str, str], ...]:
-    """Facts about a group that Burrow does not know. In Burrow's events, extras come from Burrow's configuration."""
+    """Facts about a group that Burrow does not know. In Burrow's own events, extras come from its configuration."""
     facts = {
         "coordinator": described.coordinator,
         "members": None if described.members is None else len(described.members),

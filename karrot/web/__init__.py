@@ -20,16 +20,16 @@ from karrot.web.pages import routes as pages
 __all__ = ["Credentials", "WebContext", "create_app"]
 
 _FIRST_TEMPLATES = ("base.html", "parts.html", "groups.html")
-"""The templates of the first page. If the first request compiled them, it would delay events by a tenth of a second."""
+"""The templates of the first page. Their compilation during a request would delay events by a tenth of a second."""
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 def with_prefix(external_url: str, application: Application) -> Application:
-    """An application for an external URL with a path. Links include the path. Requests work with and without the path.
+    """Wrap an application for an external URL with a path. Links include the path.
 
-    The proxy in front may remove or keep the path. The path comes only from the settings. A path from a request header
-    would let one reader put links into the pages of other readers.
+    Requests work with and without the path, because a proxy may remove or keep the path. The path comes only from the
+    settings. With a path from a request header, a client could put links into the pages of other readers.
     """
     prefix = urlsplit(external_url).path.rstrip("/")
 
@@ -44,7 +44,7 @@ def with_prefix(external_url: str, application: Application) -> Application:
 
 
 def create_app(context: WebContext) -> Flask:
-    """The WSGI application for a context. This function reads the templates. It starts no thread and no server."""
+    """Build the WSGI application for a context. This function reads the templates, but starts no thread or server."""
     app = Flask(__name__, static_folder=None, template_folder=templates_dir() / "web")
     app.url_map.strict_slashes = False  # a URL with a trailing slash is the same route
     app.url_map.merge_slashes = False  # never redirect: Burrow would repeat a POST as GET

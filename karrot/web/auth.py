@@ -14,13 +14,13 @@ _BEARER = 'Bearer realm="karrot"'
 
 
 def may_post(credentials: Credentials, authorization: str) -> bool:
-    """Whether a request with this Authorization header may post. Call it if such credentials are set."""
+    """Whether a request with this Authorization header may post. Always false if no credentials are set."""
     scheme, shown = _shown(authorization)
     return _any_equal(shown, credentials.basic if scheme == "basic" else credentials.bearer)
 
 
 def may_read(credentials: Credentials, authorization: str) -> bool:
-    """Whether a request may read. Browsers cannot send a Bearer token, so a token may also be a Basic password."""
+    """Whether a request may read. The token may be a Basic password, because browsers cannot send a Bearer token."""
     if not credentials.readers:
         return True
     scheme, shown = _shown(authorization)
@@ -30,7 +30,7 @@ def may_read(credentials: Credentials, authorization: str) -> bool:
 
 
 def burrow_challenges(credentials: Credentials) -> tuple[str, ...]:
-    """The WWW-Authenticate values of ``/burrow``."""
+    """The WWW-Authenticate values of an answer 401 of ``/burrow``."""
     return ((_BASIC,) if credentials.basic else ()) + ((_BEARER,) if credentials.bearer else ())
 
 
@@ -48,7 +48,7 @@ def require_reader() -> None:
 
 
 def _shown(header: str) -> tuple[str, bytes]:
-    """The scheme in lower case, and the secret. A part that Karrot does not know or cannot decode is empty."""
+    """Parse the scheme in lower case, and the secret. An unknown scheme or an undecodable secret becomes empty."""
     scheme, _, rest = header.partition(" ")
     match scheme.lower():
         case "bearer":
@@ -68,6 +68,6 @@ def _bytes(text: str) -> bytes:
 
 
 def _any_equal(shown: bytes, candidates: Iterable[bytes]) -> bool:
-    # Compare with every candidate in full, so that the duration does not show which candidate was similar.
+    # Compare with every candidate completely, so that the duration does not show a similar candidate.
     equal = [hmac.compare_digest(shown, candidate) for candidate in candidates]
     return any(equal)

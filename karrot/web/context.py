@@ -1,6 +1,6 @@
-"""Holds what all routes share: the objects of the `WebContext`, the headers, and the form of an answer.
+"""Defines the `WebContext` of all routes, the headers of answers, and the choice of an answer's format.
 
-The client's Accept headers choose the form: HTML or JSON, gzipped or not.
+The client's Accept headers choose HTML or JSON, and gzip.
 """
 
 import gzip
@@ -23,7 +23,7 @@ EXTENSION = "karrot"
 """The key of the `WebContext` in the Flask application's ``extensions``."""
 
 RenderMetrics = Callable[[str, Sequence[str]], tuple[str, Iterable[bytes] | bytes]]
-"""``(Accept header, name[] values) -> (content type, exposition)``."""
+"""Renders metrics: ``(Accept header, name[] values) -> (content type, exposition)``."""
 
 RESPONSE_HEADERS = {
     "Content-Security-Policy": (
@@ -36,15 +36,15 @@ RESPONSE_HEADERS = {
 """The headers of every answer, except of an accepted event."""
 
 _WORTH_IT = 1400
-"""A smaller answer fits into one packet and is not gzipped. Gzip shrinks a table to an eighth of its size."""
+"""Answers up to this size in bytes fit into one packet and are not gzipped. Gzip shrinks a table to an eighth."""
 
 MEMORY_AGE = "Karrot-Memory-Age"
-"""The header of every answer while the event log cannot be read: the age of the groups in memory, in seconds."""
+"""The header with the age in seconds of the groups in memory, while the event log cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """The credentials that Karrot accepts: the API tokens of readers, and all others of ``/burrow``.
+    """The credentials that Karrot accepts. Readers use the API tokens, and ``/burrow`` uses all other credentials.
 
     Previous secrets are also valid, so that you can replace a secret. ``basic`` has every valid ``user:password``,
     ``bearer`` every valid token of ``/burrow``, and ``readers`` every valid API token.
@@ -78,8 +78,8 @@ class WebContext:
 
     ``max_body`` is in bytes. ``body_timeout`` and ``large_body_wait`` are in seconds. ``effective_settings`` returns
     the settings with redacted secrets. ``duties`` names the leader's other tasks (resync, watch), which have a state in
-    the log. ``credentials`` returns the present credentials. ``expected_clusters`` must send events. ``queries`` gives
-    a group's queries in other systems, as pairs of system and text.
+    the log. ``credentials`` returns the present credentials. ``expected_clusters`` must send events. ``queries``
+    returns a group's queries in other systems, as pairs of system and query.
     """
 
     intake: Intake
@@ -105,12 +105,12 @@ class WebContext:
 
 
 def web_context() -> WebContext:
-    """The context of the current request's application."""
+    """Return the context of the current request's application."""
     return cast("WebContext", current_app.extensions[EXTENSION])
 
 
 def if_readable(read: Callable[[], T], otherwise: D) -> T | D:
-    """The result of ``read``, or ``otherwise`` while the event log cannot be read."""
+    """Return the result of ``read``, or ``otherwise`` while the event log cannot be read."""
     try:
         return read()
     except LogUnavailableError:
@@ -124,12 +124,11 @@ def html_asked() -> bool:
 
 
 def gzip_accepted() -> bool:
-    """Whether the client accepts gzip."""
     return request.accept_encodings["gzip"] > 0
 
 
 def compress(response: Response) -> Response:
-    """Gzip a response that is not gzipped yet. For Flask's ``after_request``."""
+    """Gzip a response, for Flask's ``after_request``."""
     response.vary.add("Accept-Encoding")
     worth_it = (response.content_length or 0) > _WORTH_IT
     if worth_it and not response.content_encoding and gzip_accepted():
@@ -139,7 +138,7 @@ def compress(response: Response) -> Response:
 
 
 def add_headers(response: Response) -> Response:
-    """Add the headers of every answer. For Flask's ``after_request``."""
+    """Add the headers of every answer, for Flask's ``after_request``."""
     for name, value in RESPONSE_HEADERS.items():
         response.headers.setdefault(name, value)
     if (age_ms := web_context().log.memory_age_ms()) is not None:

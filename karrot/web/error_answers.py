@@ -30,13 +30,13 @@ RETRY_AFTER = ("Retry-After", "1")
 """The header of every answer 503."""
 
 FOR_READERS = "is_for_readers"
-"""The name in Flask's ``g`` that is true if the current request may read."""
+"""The name of a flag in Flask's ``g``, which is true if the current request may read."""
 
 _BY_STATUS = {404: "not_found", 411: "length_required", 413: "too_large"}
 
 
 class ProblemBody(msgspec.Struct, omit_defaults=True):
-    """An error (RFC 9457). ``code`` is stable, ``path`` names the wrong field or parameter."""
+    """An error (RFC 9457). ``code`` is stable. ``path`` names the wrong field or parameter."""
 
     type: str
     title: str
@@ -60,13 +60,12 @@ class Problem(Exception):  # noqa: N818 (the word of RFC 9457)
 
     @property
     def body(self) -> ProblemBody:
-        """The body of the answer."""
         known = CODES[self.code]
         return ProblemBody(TYPE_PREFIX + self.code, known.title, known.status, self.detail, self.code, self.path)
 
 
 def install(app: Flask) -> None:
-    """Register the error handlers: every failure of a request becomes a problem."""
+    """Register the error handlers, which answer every failed request with a problem."""
     app.register_error_handler(Problem, _respond)
     app.register_error_handler(HTTPException, _from_http)
     app.register_error_handler(LogUnavailableError, _log_unavailable)
@@ -102,7 +101,7 @@ def _from_http(error: HTTPException) -> Response:
 
 
 def _log_unavailable(error: LogUnavailableError) -> Response:
-    # The text may name a file, or the database's host, so only a route that asks for the API token tells it.
+    # The text may name a file or the database's host, so only readers see the text.
     code = "unconfirmed" if isinstance(error, UnconfirmedError) else "log_unavailable"
     return _respond(Problem(code, str(error) if g.get(FOR_READERS) else CODES[code].remedy))
 

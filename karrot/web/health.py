@@ -1,4 +1,4 @@
-"""Serves ``/healthz``, ``/readyz`` and ``/heartbeat``: whether Karrot is alive and ready. They need no credentials."""
+"""Serves ``/healthz``, ``/readyz`` and ``/heartbeat``, which need no credentials."""
 
 from datetime import UTC, datetime
 
@@ -14,13 +14,13 @@ routes = Blueprint("health", __name__)
 
 @routes.get("/healthz")
 def alive() -> Response:
-    """Always 200. The answer shows that the process works."""
+    """Answer always 200, to show that the process works."""
     return Response(b'{"status":"alive"}', content_type="application/json")
 
 
 @routes.get("/heartbeat")
 def heartbeat() -> Response:
-    """The same answer as in the first Karrot."""
+    """Answer as the first Karrot did."""
     now = datetime.fromtimestamp(web_context().clock.wall_ms() / 1000, UTC)
     beat = Heartbeat("success", "Burrow-reporter is healthy", now)
     return Response(msgspec.json.encode(beat), content_type="application/json")
@@ -28,7 +28,7 @@ def heartbeat() -> Response:
 
 @routes.get("/readyz")
 def ready() -> Response:
-    """503 only if the log is not writable, because Karrot must take Burrow's events even if a destination is down."""
+    """Answer 503 only if the log is not writable. A reporter's failure must not stop Burrow's events."""
     fault = web_context().log.writable()
     readiness = Readiness("ready" if fault is None else "not ready", _components(fault))
     status = 200 if fault is None else 503
@@ -36,7 +36,7 @@ def ready() -> Response:
 
 
 def _components(fault: str | None) -> dict[str, Component]:
-    # This route needs no authentication, and an error may contain internal names. Only readers are told.
+    # This route needs no authentication, and an error may contain internal names, so only readers see errors.
     context, tells = web_context(), is_reader()
     states = {} if fault else {state.name: state.state for state in context.log.reporters()}
     found = {"log": Component("ok") if fault is None else Component("failing", fault if tells else None)}

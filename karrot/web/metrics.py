@@ -1,4 +1,4 @@
-"""Serves ``/metrics``, the exposition for Prometheus."""
+"""Serves ``/metrics`` for Prometheus."""
 
 import zlib
 from collections.abc import Iterable, Iterator
@@ -26,12 +26,12 @@ def _authorize() -> None:
 
 @routes.get("/metrics")
 def metrics() -> Response:
-    """The metrics as text format or OpenMetrics, by ``Accept``. With ``name[]``, only these metric families."""
+    """Answer the metrics in text format or OpenMetrics, by ``Accept``. ``name[]`` limits the sample names."""
     content_type, exposition = web_context().render_metrics(
         request.headers.get("Accept", ""), request.args.getlist("name[]")
     )
     made = iter((exposition,) if isinstance(exposition, bytes) else exposition)
-    chunks: Iterator[bytes] = chain([next(made, b"")], made)  # an early failure is still a problem
+    chunks: Iterator[bytes] = chain([next(made, b"")], made)  # a failure in the first chunk is answered as a problem
     response = Response(content_type=content_type)
     response.vary.update(("Accept", "Accept-Encoding"))
     if gzip_accepted():
@@ -42,7 +42,7 @@ def metrics() -> Response:
 
 
 def gzipped(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The chunks, compressed as one gzip member."""
+    """Compress the chunks as one gzip member."""
     squeeze = zlib.compressobj(_FASTEST, wbits=_GZIP_WINDOW)
     for chunk in chunks:
         if squeezed := squeeze.compress(chunk):

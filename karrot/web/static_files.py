@@ -1,4 +1,4 @@
-"""Serves the stylesheet, script and icon from memory. A name changes with the content, so files never expire."""
+"""Serves the stylesheet, script and icon from memory. Each name has a hash of the content, so files never expire."""
 
 import mimetypes
 from hashlib import sha256
@@ -15,7 +15,7 @@ routes = Blueprint("static", __name__)
 
 
 class Assets(NamedTuple):
-    """``names`` gives the served name for a file name. ``contents`` gives the content for a served name."""
+    """The static files. ``names`` maps file names to served names. ``contents`` maps served names to contents."""
 
     names: dict[str, str]
     contents: dict[str, bytes]
@@ -34,7 +34,6 @@ def load(folder: Path) -> Assets:
 
 @routes.get("/static/<name>")
 def asset(name: str) -> Response:
-    """One file."""
     assets: Assets = current_app.extensions[EXTENSION]
     if name not in assets.contents:
         abort(404)

@@ -1,7 +1,7 @@
-"""Takes the events that Burrow posts to ``/burrow``. The answer 202 means that the event is stored.
+"""Stores the events that Burrow posts to ``/burrow``. The answer 202 means that the event is stored.
 
-The limits are checked first, by the headers alone. Karrot's server calls `admit`, `begin` and `refusal` without Flask,
-because Flask's request context costs more than an event. The Flask route calls them under any other WSGI server.
+The headers are checked before the body is read. Karrot's server calls `admit`, `begin` and `refusal` without Flask,
+because Flask's request context costs more than an event. Under any other WSGI server, the Flask route is used.
 """
 
 import re
@@ -30,15 +30,15 @@ _SOURCE = SOURCE_HEADER.lower()
 _CHUNK = 64 * 1024
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,9})(?:\r\n|$)", re.IGNORECASE)
 _LONGEST_NUMBER = 4300
-"""The most digits that Python converts to a number."""
+"""The most digits that Python converts to an integer."""
 
 
 class IncompleteRequest(Exception):  # noqa: N818 - it ends a request, not the program
-    """A request did not arrive completely within its time."""
+    """A request did not arrive completely before its timeout."""
 
 
 class RefusedHead(Exception):  # noqa: N818 - it ends a request, not the program
-    """The head of a request is not valid HTTP, or is too long. ``status`` is the status of the answer."""
+    """The headers of a request are invalid or too long. ``status`` is the HTTP status of the answer."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -59,21 +59,21 @@ routes = Blueprint("webhook", __name__)
 
 
 class _Failed(Exception):  # noqa: N818 - it carries the body of a failed event to the place that counts it
-    """Karrot failed to handle this body. The cause is the error."""
+    """Karrot failed to handle ``body``. ``__cause__`` is the error."""
 
     def __init__(self, body: bytes) -> None:
         self.body = body
 
 
 class Headers(Protocol):
-    """The headers of a request, by names in small letters."""
+    """The headers of a request, by names in lower case."""
 
     def get(self, name: str, default: str, /) -> str:
-        """The value of a header."""
+        """Return the value of a header."""
 
 
 class Answer(NamedTuple):
-    """An answer to a request that posts an event, without its length."""
+    """An answer to a posted event, without the header Content-Length."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -86,7 +86,7 @@ ACCEPTED = Answer(202, [("Content-Type", "application/json")], b'{"status":"acce
 
 @routes.route(_PATH, methods=METHODS, provide_automatic_options=False)
 def receive() -> tuple[bytes, int, dict[str, str]]:
-    """Store an event that came through another server than Karrot's own."""
+    """Store an event under a WSGI server other than Karrot's."""
     context = web_context()
     try:
         length = admit(context, request.headers)
@@ -101,7 +101,7 @@ def receive() -> tuple[bytes, int, dict[str, str]]:
 
 
 def paths(context: WebContext) -> set[str]:
-    """The paths of events: behind a proxy also the one with its prefix."""
+    """The paths of events, without and with the proxy's prefix."""
     return {_PATH, urlsplit(context.external_url or "").path.rstrip("/") + _PATH}
 
 
@@ -119,7 +119,7 @@ def is_whole_event(paths: set[str], received: bytes) -> bool:
 
 
 def refusal(context: WebContext, error: Exception, client: str, *, counted: bool = True) -> Answer:
-    """The answer to a refused request. It is counted unless it certainly was no event."""
+    """Make the answer to a refused request. Count the request, except if it certainly is no event."""
     problem = _problem(error)
     if counted:
         _count(context, problem, error, client)
@@ -131,7 +131,7 @@ def refusal(context: WebContext, error: Exception, client: str, *, counted: bool
 
 
 def admit(context: WebContext, headers: Headers) -> int:
-    """The length of the body. Raises `Problem` if the headers alone refuse the event."""
+    """Check the headers, and return the body's length. Raises `Problem` to refuse the event."""
     credentials = context.credentials()
     if (credentials.basic or credentials.bearer) and not auth.may_post(credentials, headers.get("authorization", "")):
         challenges = [("WWW-Authenticate", value) for value in auth.burrow_challenges(credentials)]
@@ -149,8 +149,8 @@ def admit(context: WebContext, headers: Headers) -> int:
 
 
 def begin(context: WebContext, headers: Headers, body: bytes) -> PendingAppend:
-    """Append an event. Raises `Problem`, `MalformedPayload` or what the event log raises."""
-    # If credentials are set, only a sender who knows them gets here.
+    """Append an event. Raises `Problem`, `MalformedPayload` or the event log's errors."""
+    # `admit` has checked the credentials, if any are set, so the header is trusted.
     source = Source.KAFKA if headers.get(_SOURCE, "") == Source.KAFKA.value else Source.WEBHOOK
     large = len(body) > LARGE_BODY
     # Parsed JSON can take 25 times its size in memory, so only one large body is parsed at a time.
@@ -168,7 +168,7 @@ def begin(context: WebContext, headers: Headers, body: bytes) -> PendingAppend:
 
 
 def _problem(error: Exception) -> Problem:
-    """The problem that answers an error."""
+    """Convert an error to a problem."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, MalformedPayload):
@@ -180,7 +180,7 @@ def _problem(error: Exception) -> Problem:
 
 
 def _count(context: WebContext, problem: Problem, error: Exception, client: str) -> None:
-    """Count a refused event. Log it if the sender can do something about it, or if Karrot failed."""
+    """Count a refused event. Log the refusal if the sender can fix the event, or if Karrot failed."""
     match error:
         case MalformedPayload():  # the intake has counted it and kept the body
             pass
@@ -195,10 +195,10 @@ def _count(context: WebContext, problem: Problem, error: Exception, client: str)
 
 
 def _read(context: WebContext, stream: IO[bytes], length: int) -> bytes:
-    """Exactly ``length`` bytes of body. Raises `IncompleteRequest`."""
+    """Read exactly ``length`` bytes of the body. Raises `IncompleteRequest`."""
     deadline = context.clock.boot_ms() + context.body_timeout * 1000
     body = bytearray()
-    try:  # the server's own stream: at the end it returns b"", while werkzeug's wrapper raises
+    try:  # at the end, the server's own stream returns b"", while werkzeug's wrapper raises
         while len(body) < length and (chunk := stream.read(min(_CHUNK, length - len(body)))):
             body += chunk
             if context.clock.boot_ms() > deadline:

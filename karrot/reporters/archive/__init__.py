@@ -13,7 +13,7 @@ __all__ = ["build"]
 
 
 def build(context: Context) -> ArchiveReporter:
-    """Build the reporter, which opens its place at the first send."""
+    """Build the reporter. The first send opens the folder or the S3 client."""
     place = context.options.place
     store = Objects(place, partial(open_client, os.environ)) if isinstance(place, Bucket) else Folder(place)
     return ArchiveReporter(context.options, store, context)

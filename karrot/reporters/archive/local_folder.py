@@ -1,4 +1,4 @@
-"""Stores segments in a local folder. It writes and syncs a temporary file, and renames it. The rename is the commit."""
+"""Stores segments in a local folder. Writes and syncs a temporary file, whose rename completes the segment."""
 
 import errno
 import os
@@ -18,14 +18,14 @@ _REASONS = {
 
 
 class Folder:
-    """Stores segments as files. One whose name starts with a dot is unfinished, and Spark ignores it."""
+    """Stores segments as files. An unfinished file has a name that starts with a dot, and Spark ignores such files."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._lock: FileLock | None = None
 
     def open(self) -> Iterator[StoredSegment]:
-        """Lock the folder, delete incomplete files of a killed process, and list the segments."""
+        """Lock the folder, delete the unfinished files of a killed process, and yield the segments."""
         with _explained(f"the archive {self._root} cannot be used"):
             if self._lock is None:
                 self._make(self._root)
@@ -61,7 +61,7 @@ class Folder:
             yield from self._listed(hour)
 
     def remove(self, names: Iterable[SegmentName]) -> None:
-        """Delete segments. Also delete the folders of hours and days that are then empty."""
+        """Delete segments, and the folders of hours and days that became empty."""
         with _explained("old segments cannot be deleted"):
             places = [self._root / name.path for name in names]
             for place in places:

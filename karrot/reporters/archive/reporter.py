@@ -16,9 +16,9 @@ from karrot.settings.options import Archive
 
 
 class Contents:
-    """What the archive holds, as totals by hour, because a month can have tens of thousands of segments.
+    """Counts the archive's segments by hour, because a month can have tens of thousands of segments.
 
-    ``hours`` has the number of segments and their size in bytes, ``last`` the newest archived event of each log.
+    ``hours`` has the number and bytes of each hour's segments. ``last`` has each log's newest archived event.
     """
 
     def __init__(self, found: Iterable[StoredSegment]) -> None:
@@ -47,11 +47,11 @@ GZIP = 16 + zlib.MAX_WBITS
 
 
 class Segment:
-    """The lines of events that follow each other in one log. The same events always give the same bytes.
+    """Compresses the lines of consecutive events of one log. The same events always give the same bytes.
 
     The lines have at most ``most_bytes`` before compression, except a single longer line. A segment belongs to the hour
-    of its first event, and ends before the first event of a later hour. Events of earlier hours, after a delay or if
-    the clock went back, stay in the segment.
+    of its first event, and ends before the first event of a later hour. Events of an earlier hour, which come after a
+    delay or a clock change, stay in the segment.
     """
 
     def __init__(self, first: StoredEvent, most_bytes: int, level: int = 6) -> None:
@@ -73,7 +73,7 @@ class Segment:
         return True
 
     def sealed(self) -> tuple[SegmentName, bytes]:
-        """The name and the content of the finished segment."""
+        """Finish the segment, and return its name and content."""
         name = SegmentName(self._hour, self._first.log_id, self._first.seq, self._last, self._lines)
         return name, b"".join([*self._chunks, self._gzip.flush()])
 
@@ -87,11 +87,10 @@ _log = structlog.get_logger(__name__)
 
 
 class ArchiveReporter:
-    """A push reporter. Each report writes one segment.
+    """The push reporter of the archive. Each report writes one segment.
 
-    The names of the segments show which events are in the archive. The reporter skips an event that is in a segment,
-    even if the cursor is before the event. So a crash after a segment was stored, and before the cursor moved, writes
-    nothing twice.
+    The names of the segments show which events are in the archive. The reporter skips archived events, even after the
+    cursor. So no event is written twice if the process crashes between the write and the cursor's move.
     """
 
     def __init__(self, options: Archive, store: SegmentStore, context: Context) -> None:
@@ -101,17 +100,17 @@ class ArchiveReporter:
 
     @property
     def every_s(self) -> float:
-        """The time that an event may wait, but not beyond the first second after its hour."""
+        """The seconds that an event may wait, until one second after the current hour at most."""
         now_ms = self._context.clock.wall_ms()
         return min(self._options.segment_s, (end_ms(hour_at(now_ms)) - now_ms) / 1000 + 1)
 
     def report(self, events: Unreported) -> None:
-        """Write the next events that are not archived yet, up to a full segment or the end of an hour."""
+        """Write one segment with the next events that are not archived yet."""
         contents = self._known()
         segment, dropped = self._fill(events, contents.last.get(events.cursor.log_id, 0))
         if segment is not None:
             if not self._context.leads():
-                return  # delivery asks too, and leaves the cursor to the next leader
+                return  # without the lead, delivery does not move the cursor
             name, data = segment.sealed()
             self._store.put(name, data)
             written = StoredSegment(name, len(data))
@@ -130,14 +129,14 @@ class ArchiveReporter:
         self._store.close()
 
     def _known(self) -> Contents:
-        """What the archive holds. It is listed before the first segment, and then every hour."""
+        """List the archive before the first segment, and again every hour."""
         now_ms = self._context.clock.boot_ms()
         if self._contents is None or now_ms - self._listed_ms >= _LIST_EVERY_MS:
             self._contents, self._listed_ms = Contents(self._store.open()), now_ms
         return self._contents
 
     def _fill(self, events: Unreported, last: int) -> tuple[Segment | None, int]:
-        """The next segment, and the number of events that cannot be in any. It skips events up to ``last``."""
+        """Fill a segment with the events after ``last``. Return the segment, and the number of unencodable events."""
         segment, dropped = None, 0
         while (stored := events.peek()) is not None:
             if stored.seq > last:
@@ -154,9 +153,10 @@ class ArchiveReporter:
         return segment, dropped
 
     def _enforce_retention(self, contents: Contents) -> None:
-        """Delete segments beyond the limits, oldest first. An hour is listed first, as the totals may be old.
+        """Delete the oldest segments while the archive exceeds its limits of age or size.
 
-        An hour is deleted when it ended long enough ago by the slower of two clocks, so that no jump deletes a month.
+        Each hour is listed before the deletion, because the totals may be old. The slower of two clocks decides, so
+        that a clock that jumps forward does not delete a month.
         """
         now_ms = min(self._context.clock.wall_ms(), self._context.log_time_ms())
         while (hour := min(contents.hours, default=None)) is not None:

@@ -4,7 +4,7 @@ An object appears completely or not at all. boto3's environment variables contro
 proxies (``AWS_ENDPOINT_URL_S3``, ``AWS_PROFILE``, web identity, containers, instances).
 """
 
-# ruff: noqa: PLC0415 - loading boto3 takes a second and 30 MB: only the process that writes loads it
+# ruff: noqa: PLC0415 - loading boto3 takes a second and 30 MB, so only the process that writes loads boto3
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -33,11 +33,11 @@ _REASONS = {
 
 
 def open_client(environ: Mapping[str, str]) -> "S3Client":
-    """Open a client in the process that writes. Its Region is ``AWS_REGION``, or the one that boto3 finds."""
+    """Open a client in the process that writes. The Region is ``AWS_REGION``, or the Region that boto3 finds."""
     from botocore.config import Config
     from botocore.session import Session
 
-    # boto3's default retries would block a send for minutes. The cursor makes sure that a failed send is repeated.
+    # boto3's default retries would block a send for minutes. The reporter itself repeats a failed send.
     limits = Config(
         connect_timeout=_CONNECT_TIMEOUT_S,
         read_timeout=_READ_TIMEOUT_S,
@@ -45,14 +45,14 @@ def open_client(environ: Mapping[str, str]) -> "S3Client":
         user_agent_extra="karrot",
     )
     session = Session()
-    session.set_default_client_config(limits)  # on the session, so that clients that fetch credentials have it too
+    session.set_default_client_config(limits)  # also for the clients that fetch credentials
     region = environ.get("AWS_REGION", "").strip() or None
     return cast("S3Client", session.create_client("s3", region_name=region))
 
 
 @contextmanager
 def explained(what: str, expected: Mapping[str, type[Exception]] = _NONE) -> Iterator[None]:
-    """Raise boto3's errors as `StoreError` about ``what``, or as ``expected`` says for a code of S3."""
+    """Convert boto3's errors to `StoreError` about ``what``. ``expected`` has other exceptions for some S3 codes."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
@@ -71,7 +71,7 @@ class _AlreadyStored(Exception):  # noqa: N818 (names what happened)
 
 
 class Objects:
-    """Stores segments as S3 objects. It cannot prevent other processes from writing to the same place."""
+    """Stores segments as S3 objects, without a lock against other processes that write to the same prefix."""
 
     def __init__(self, bucket: Bucket, open_client: Callable[[], "S3Client"]) -> None:
         self._bucket = bucket
@@ -82,7 +82,7 @@ class Objects:
         return self._listed("day=")
 
     def put(self, name: SegmentName, data: bytes) -> None:
-        """Store a segment. If the object exists, an earlier request stored it, but its answer was lost."""
+        """Store a segment. If the object exists, an earlier request whose answer was lost has stored the segment."""
         stored = {"PreconditionFailed": _AlreadyStored}
         with suppress(_AlreadyStored), self._calling(f"{name.file} cannot be stored", stored) as client:
             client.put_object(Bucket=self._bucket.name, Key=self._bucket.key(name.path), Body=data, IfNoneMatch="*")
@@ -120,7 +120,7 @@ class Objects:
 
     @contextmanager
     def _calling(self, what: str, expected: Mapping[str, type[Exception]] = _NONE) -> Iterator["S3Client"]:
-        """Give the client, and explain its errors. After a failure, the next call opens a new one."""
+        """Yield the client, and convert its errors. After a failure, the next call opens a new client."""
         try:
             with explained(what, expected):
                 self._opened = self._opened or self._open_client()

@@ -1,6 +1,6 @@
 """Defines the interface of a store for segments, such as a folder or an S3 bucket, and the names of segments.
 
-A segment's folder is the hour of the segment. Its file name says which events the segment has.
+Each hour has a folder for its segments. The file name of a segment says which events the segment has.
 """
 
 import re
@@ -16,12 +16,12 @@ _SEGMENT = re.compile(r"([0-9A-Za-z]{1,64})-(\d{1,19})-(\d{1,19})-(\d{1,19})\.js
 
 
 def hour_at(wall_ms: int) -> str:
-    """The folder of an hour in UTC, such as ``day=2026-11-21/hour=14``. Folders sort by time."""
+    """The folder of an hour in UTC, such as ``day=2026-11-21/hour=14``. The names of folders sort by time."""
     return datetime.fromtimestamp(wall_ms // 1000, UTC).strftime(_HOUR)
 
 
 def end_ms(hour: str) -> int:
-    """The time when an hour ends. Raises `ValueError` if no hour has this folder."""
+    """The time when an hour ends, in epoch milliseconds. Raises `ValueError` if ``hour`` is no folder of an hour."""
     start_ms = int(datetime.strptime(hour, _HOUR).replace(tzinfo=UTC).timestamp()) * 1000
     if hour_at(start_ms) != hour:
         raise ValueError(hour)  # such as "day=2026-1-1/hour=1"
@@ -31,8 +31,8 @@ def end_ms(hour: str) -> int:
 class SegmentName(NamedTuple):
     """The name of a segment: ``<log_id>-<first>-<last>-<lines>.jsonl.gz`` in the folder of its hour.
 
-    ``first`` and ``last`` are sequence numbers of the log. ``lines`` is less than ``last - first + 1`` if the log
-    deleted events before they were archived.
+    ``first`` and ``last`` are sequence numbers of the log. If the log deleted events before they were archived,
+    ``lines`` is less than ``last - first + 1``.
     """
 
     hour: str
@@ -43,7 +43,7 @@ class SegmentName(NamedTuple):
 
     @classmethod
     def parse(cls, path: str) -> Self | None:
-        """The segment with this path below the archive. ``None`` if the file is not a segment."""
+        """Parse a path that is relative to the archive. Return ``None`` if the file is not a segment."""
         hour, _, file = path.rpartition("/")
         matched = _SEGMENT.fullmatch(file)
         try:
@@ -62,7 +62,7 @@ class SegmentName(NamedTuple):
 
 
 def lines_promised(file: str) -> int | None:
-    """The number of lines in a segment's file, according to its name. ``None`` if the name is not that of a segment."""
+    """The number of lines in a segment, from its file name. ``None`` if the file is not a segment."""
     matched = _SEGMENT.fullmatch(file)
     return None if matched is None else int(matched[4])
 
@@ -75,23 +75,23 @@ class StoredSegment(NamedTuple):
 
 
 class StoreError(ReportFailed):
-    """The store cannot be used now."""
+    """A call to the store failed."""
 
 
 class SegmentStore(Protocol):
-    """A store for segments. It never changes files with other names. Every method may raise `StoreError`."""
+    """A store for segments, which never changes other files. Every method may raise `StoreError`."""
 
     def open(self) -> Iterator[StoredSegment]:
-        """List all segments. If the store has locks, first lock it for this process."""
+        """List all segments. A store with locks is first locked for this process."""
 
     def put(self, name: SegmentName, data: bytes) -> None:
-        """Store a segment. When this returns, it is complete and on disk. An existing segment stays unchanged."""
+        """Store a segment completely and durably. An existing segment stays unchanged."""
 
     def within(self, hour: str) -> Iterator[StoredSegment]:
         """The segments of one hour."""
 
     def remove(self, names: Iterable[SegmentName]) -> None:
-        """Delete segments. It is not an error if a segment does not exist."""
+        """Delete segments. A segment that does not exist is not an error."""
 
     def close(self) -> None:
-        """Release the store, so that another process can use it. Does not raise."""
+        """Release the store, so that another process can use the store. Never raises an exception."""

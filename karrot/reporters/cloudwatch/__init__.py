@@ -15,7 +15,7 @@ __all__ = ["build"]
 
 
 def build(context: Context) -> CloudWatchReporter:
-    """Build the reporter, which opens its client at the first send."""
+    """Build the reporter. The first send opens the client."""
     options = context.options
     sender = Sender(
         partial(open_client, options, os.environ),

@@ -4,7 +4,7 @@ boto3's own environment variables control everything else: endpoints (``AWS_ENDP
 dual-stack, proxies, profiles, and credentials from web identity, containers, pods and instances.
 """
 
-# ruff: noqa: PLC0415 - loading boto3 takes a second and 30 MB: only the process that publishes loads it
+# ruff: noqa: PLC0415 - loading boto3 takes a second and 30 MB, so only the process that publishes loads boto3
 
 import re
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ class PutMetricData(Protocol):
     """The part of boto3's client that the sender needs."""
 
     def put_metric_data(self, **kwargs: Unpack["PutMetricDataInputTypeDef"]) -> "EmptyResponseMetadataTypeDef":
-        """Publish all of the data, or none."""
+        """Publish all of the data, or no datum."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -44,22 +44,21 @@ class PutMetricData(Protocol):
 def open_client(options: Options, environ: Mapping[str, str]) -> "CloudWatchClient":
     """Open a new client. The client reads the credentials and configuration files again.
 
-    Raises what boto3 raises (`karrot.aws.classify_errors.fault_of`), for example ``NoRegionError``,
-    ``ProfileNotFound``, or the builtin ``FileNotFoundError`` and ``ValueError``. The Region comes from ``environ``.
-    boto3 reads everything else from the environment of the process. Call this after the fork, in the process that
-    publishes.
+    Raises boto3's errors (`karrot.aws.classify_errors.fault_of`), for example ``NoRegionError``,
+    ``ProfileNotFound``, ``FileNotFoundError`` or ``ValueError``. The Region comes from ``environ``. boto3 reads everything else from the
+    environment of the process. Call this function after the fork, in the process that publishes.
     """
     from botocore.config import Config
     from botocore.session import Session
 
     session = Session()
-    # The cursor makes sure that a failed send is repeated. boto3's default retries would block a send for minutes.
+    # boto3's default retries would block a send for minutes. The reporter itself repeats a failed send.
     retries: Any = {"mode": "standard", "total_max_attempts": _ATTEMPTS}
     limits = {"connect_timeout": _CONNECT_TIMEOUT_S, "read_timeout": _READ_TIMEOUT_S, "retries": retries}
-    # On the session, so that clients that fetch credentials have it too.
+    # Also limit the clients that fetch credentials.
     session.set_default_client_config(Config(**limits, user_agent_extra="karrot"))
     region = find_region(options, environ, session.get_config_variable("region"))
-    session.set_config_variable("region", region)  # for the same clients: they know only AWS_DEFAULT_REGION
+    session.set_config_variable("region", region)  # clients for credentials read only AWS_DEFAULT_REGION
     if options.iam_role:
         _assume(session, options.iam_role)
     client = session.create_client("cloudwatch")
@@ -68,18 +67,18 @@ def open_client(options: Options, environ: Mapping[str, str]) -> "CloudWatchClie
 
 
 def find_region(options: Options, environ: Mapping[str, str], profile_region: str | None) -> str | None:
-    """The first Region of these: ``AWS_REGION``, ``AWS_DEFAULT_REGION``, the default, the ECS task's, the profile's.
+    """Find the Region: ``AWS_REGION``, ``AWS_DEFAULT_REGION``, the default, the ECS task's or the profile's Region.
 
-    Sites with the first Karrot's defaults have their metrics in the default one, wherever the task runs.
-    ``profile_region`` is the Region that boto3 finds without ``AWS_REGION``, which it does not read. The result is
-    ``None`` if no source has a Region.
+    The first source that has a Region wins. Without a Region, returns ``None``. The default comes before the ECS task,
+    because sites with the first Karrot's defaults have their metrics in the default Region. ``profile_region`` is the
+    Region that boto3 finds. boto3 does not read ``AWS_REGION``.
     """
     known = environ.get("AWS_REGION", "").strip() or environ.get("AWS_DEFAULT_REGION", "").strip()
     return known or options.default_region or _region_of_task(environ.get(_METADATA, "")) or profile_region or None
 
 
 def _assume(session: "Session", role: str) -> None:
-    """Let the session sign as a role. Its own credentials call STS at the first use and before each expiry."""
+    """Let the session sign as a role. The session calls STS at the first use and before each expiry."""
     from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
     from botocore.exceptions import NoCredentialsError
 
@@ -93,9 +92,9 @@ def _assume(session: "Session", role: str) -> None:
 
 
 def _region_of_task(address: str) -> str | None:
-    """The Region of this process's ECS task: in ``TaskARN`` (``arn:aws:ecs:<region>:…``), or ``AvailabilityZone``.
+    """Read the Region of this ECS task from ``TaskARN`` (``arn:aws:ecs:<region>:…``) or ``AvailabilityZone``.
 
-    ``None`` outside ECS, or if the agent does not answer within a second.
+    Returns ``None`` outside ECS, or if the agent does not answer within a second.
     """
     if not address.startswith("http://"):
         return None

@@ -1,7 +1,7 @@
 """Defines a datum of ``PutMetricData``, checks it against CloudWatch's limits, and puts data into requests.
 
-CloudWatch refuses a whole request if one datum is bad. Names are encoded so that CloudWatch accepts every name. What
-can still be wrong are a value or a time that another program sent: `why_refused` finds them before a send.
+CloudWatch refuses a whole request if one datum is bad. Names are encoded so that CloudWatch accepts every name. A value
+or a timestamp from another program can still be bad. `why_refused` finds such data before a send.
 """
 
 import json
@@ -32,7 +32,7 @@ _CUT = re.compile(rf".*~[0-9a-f]{{{_DIGEST}}}")
 
 
 class Encoded(NamedTuple):
-    """A name as CloudWatch accepts it, and whether it was cut. A cut name cannot be decoded."""
+    """A name in a form that CloudWatch accepts. ``cut`` says that the name was cut, and cannot be decoded."""
 
     text: str
     cut: bool
@@ -43,7 +43,7 @@ def dimension_value(name: str) -> Encoded:
 
 
 def metric_name(name: str) -> Encoded:
-    """The name in the legacy layout. The first Karrot's name stays, unless it looks like an encoding."""
+    """Encode a group's name for the legacy layout. A printable name stays, unless it looks like an encoded name."""
     if _PRINTABLE.fullmatch(name) and not _looks_cut(name, MAX_METRIC_NAME):
         meant = "" if name == EMPTY else unquote(name)
         if meant == name or _encoded(meant) != name:
@@ -60,7 +60,7 @@ def _within(name: str, limit: int) -> Encoded:
 
 
 def _looks_cut(text: str, limit: int) -> bool:
-    """Whether the text is too long, or a longer name could have been cut to it: then it is treated as too long."""
+    """Whether the text is too long or looks like a cut name. Both are cut, so that two names never become equal."""
     return len(text) > limit or (len(text) > limit - len("%FF") and _CUT.fullmatch(text) is not None)
 
 
@@ -76,12 +76,12 @@ def _escaped(text: str) -> str:
 
 
 def _utf8(text: str) -> bytes:
-    """The name as UTF-8. Intake refuses lone surrogates. But if one gets here, the send must still succeed."""
+    """Encode a name as UTF-8. Lone surrogates, which intake refuses, must not make a send fail."""
     return text.encode("utf-8", "surrogatepass")
 
 
 STANDARD_RESOLUTION = 60
-"""The resolution in seconds of a datum that has none, in CloudWatch."""
+"""CloudWatch's default resolution of a datum, in seconds."""
 
 Dimensions = tuple[tuple[str, str], ...]
 
@@ -91,10 +91,10 @@ MAX_AGE_MS = 14 * 86_400_000 - _SKEW_MS
 MAX_AHEAD_MS = 2 * 3_600_000 - _SKEW_MS
 
 MAX_DATA = 1000
-"""Data per request."""
+"""The most data per request."""
 
 MAX_BYTES = 900_000
-"""Bytes of uncompressed JSON per request. CloudWatch accepts 1 MB, but does not say if that is 10^6 or 2^20 bytes."""
+"""The most bytes of uncompressed JSON per request. CloudWatch's limit is 1 MB, which may mean 10^6 or 2^20 bytes."""
 
 
 class MetricKey(NamedTuple):
@@ -106,7 +106,7 @@ class MetricKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Datum:
-    """One value of one metric. Without ``unit``, CloudWatch gets no unit. ``resolution`` is 1 or 60 seconds."""
+    """One value of one metric. ``unit`` can be ``None``. ``resolution`` is 1 or 60 seconds."""
 
     metric: str
     dimensions: Dimensions
@@ -120,7 +120,7 @@ class Datum:
         return MetricKey(self.metric, self.dimensions)
 
     def wire(self) -> "MetricDatumTypeDef":
-        """The datum as boto3 takes it, with a time zone. Raises `OverflowError` beyond the year 9999."""
+        """Convert the datum to boto3's format. Raises `OverflowError` for a timestamp after the year 9999."""
         at = EPOCH + timedelta(milliseconds=self.timestamp_ms)
         wire: MetricDatumTypeDef = {"MetricName": self.metric, "Value": self.value, "Timestamp": at}
         if self.dimensions:
@@ -132,7 +132,7 @@ class Datum:
         return wire
 
     def size(self) -> int:
-        """An upper bound of the datum's bytes in boto3's JSON, with its separator."""
+        """An upper bound of the datum's size in boto3's JSON with a separator, in bytes."""
         return len(json.dumps({**self.wire(), "Timestamp": self.timestamp_ms / 1000})) + len(", ")
 
 
@@ -141,11 +141,11 @@ REASONS = {
     "too_old": "it was observed more than two weeks ago, by the clocks of its source and of this machine",
     "too_new": "it was observed more than two hours ahead of this machine's clock",
 }
-"""Why a datum is refused before it is sent. The keys are stable: they are label values."""
+"""The reasons to refuse a datum before a send. The keys are label values, so they are stable."""
 
 
 def why_refused(datum: Datum, now_ms: int) -> str | None:
-    """The first of `REASONS` for which CloudWatch would refuse a datum now. ``None`` if it would accept the datum."""
+    """Return the key in `REASONS` for which CloudWatch would refuse a datum, or ``None`` for a valid datum."""
     if not -MAX_MAGNITUDE <= datum.value <= MAX_MAGNITUDE:  # NaN fails every comparison
         return "value"
     if datum.timestamp_ms < now_ms - MAX_AGE_MS:
@@ -158,7 +158,7 @@ def envelope(namespace: str) -> int:
 
 
 def batches(data: Iterable[Datum], namespace: str) -> Iterator[list[Datum]]:
-    """The data in order, in lists that each fit into one request. A datum that is too large gets its own list."""
+    """Split the data into lists that each fit into one request. A datum that is too large gets its own list."""
     batch, size = list[Datum](), envelope(namespace)
     for datum in data:
         added = datum.size()

@@ -1,4 +1,4 @@
-"""Converts the newest state of a consumer group to CloudWatch data, in each layout."""
+"""Converts the newest state of a consumer group to CloudWatch data, in the chosen layouts."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,11 +16,11 @@ CLUSTER = "Cluster"
 CONSUMER_GROUP = "ConsumerGroup"
 HEARTBEAT = "Heartbeat"
 UNKNOWN, INCOMPLETE = "unknown", "incomplete"
-"""Why a value of a group is not sent. The values are stable: they are label values."""
+"""The reasons why a value of a group is not sent. The reasons are label values, so they are stable."""
 
 
 class GroupData(NamedTuple):
-    """The data of a group. ``held`` counts the values that are not sent. ``cut`` is the number of shortened names."""
+    """The data of a group. ``held`` counts the unsent values by reason. ``cut`` is the number of shortened names."""
 
     data: tuple[Datum, ...]
     held: Mapping[str, int]
@@ -28,7 +28,7 @@ class GroupData(NamedTuple):
 
 
 def data_of(state: GroupState, options: Options) -> GroupData:
-    """The data of a group. An unknown value is not sent. A zero is sent only if the verdict has a zero."""
+    """Make the data of a group. An unknown value is not sent, and never becomes 0."""
     summary, at_ms, resolution = state.summary, state.summary.observed_at_ms, options.resolution
     metrics = options.metrics if Layout.DIMENSIONS in options.layouts else ()
     legacy = (GroupMetricName.LAG,) if Layout.LEGACY in options.layouts else ()
@@ -51,7 +51,7 @@ def heartbeat(cluster: str, at_ms: int, options: Options) -> Datum:
 
 
 def _status(summary: EventSummary) -> int | None:
-    """The number of the group's status. ``None`` for a status that a group cannot have."""
+    """The numeric status of the group, or ``None`` for a status that a group cannot have."""
     if summary.status_text == ABANDONED:
         return Status.OK
     return None if summary.kind is Kind.UNKNOWN else summary.status

@@ -10,9 +10,9 @@ from karrot.event import GroupKey
 from karrot.settings.options import CloudWatch as Options
 
 OUTSIDE_BOUND = 100_000
-"""Up to this number, groups without metrics are counted exactly. A larger number counts as this number."""
+"""The highest count of groups without metrics. A larger number is shown as this count."""
 
-_QUARTER_MS = 6 * 3_600_000  # the unit of silence: a quarter of a day, so a group's note changes 4 times a day at most
+_QUARTER_MS = 6 * 3_600_000  # the unit of silence, so that a group changes the dump at most 4 times a day
 _SILENT_QUARTERS = 4
 _LONGEST = 1024
 
@@ -20,11 +20,11 @@ _log = structlog.get_logger(__name__)
 
 
 class Membership:
-    """The groups whose metrics are sent ("inside" the limit), at most ``options.max_groups``.
+    """Chooses the groups whose metrics are sent ("inside" the limit), at most ``options.max_groups``.
 
-    A group stays inside until it is deleted, or until it was silent for a day (24 to 30 hours of log time) and another
-    group needs its place. `dump` keeps the groups over a restart: from ``kept``, an earlier dump, come the wanted
-    groups, and if not all fit, the ones with the newest events. Only one thread may use this object.
+    A deleted group leaves. A group that was silent for a day (24 to 30 hours of log time) leaves if another group needs
+    the place. ``kept`` is the `dump` of an earlier process. If not all wanted groups in ``kept`` fit, those with the
+    newest events stay inside. Only one thread may use this object.
     """
 
     def __init__(self, options: Options, kept: bytes | None = None) -> None:
@@ -36,11 +36,11 @@ class Membership:
             clusters = {}
         every = [(quarter, GroupKey(cluster, one)) for cluster, of in clusters.items() for one, quarter in of.items()]
         heard = sorted(each for each in every if options.wants(each[1].consumer))[-self._max_groups :]
-        self._inside = OrderedDict((key, quarter) for quarter, key in heard)  # of its last event, oldest first
-        self._outside: dict[int, int] = {}  # also quarters, by the key's hash: names can be long
+        self._inside = OrderedDict((key, quarter) for quarter, key in heard)  # quarter of the last event, oldest first
+        self._outside: dict[int, int] = {}  # quarter by the key's hash, as names can be long
         self._quarter = heard[-1][0] if heard else 0
         self.changed = len(heard) != len(every)
-        """Whether the groups changed since the last `dump` that was kept. Who keeps it sets this to false."""
+        """Whether the groups changed since the last saved `dump`. The caller that saves a dump sets false."""
 
     @property
     def inside(self) -> int:
@@ -48,12 +48,12 @@ class Membership:
 
     @property
     def outside(self) -> int:
-        """The number of groups that were left out within the last day. It is exact up to `OUTSIDE_BOUND`."""
+        """The number of groups that were left out within the last day, at most `OUTSIDE_BOUND`."""
         self._outside = {key: heard for key, heard in self._outside.items() if not self._is_silent(heard)}
         return len(self._outside)
 
     def admits(self, key: GroupKey, log_time_ms: int) -> bool:
-        """Take a group with a new event inside, if there is a place. Return whether the group is inside."""
+        """Admit a group with a new event if the limit allows. Return whether the group is inside."""
         key = _shortened(key)
         self._quarter = max(self._quarter, log_time_ms // _QUARTER_MS)
         if key not in self._inside and len(self._inside) >= self._max_groups:
@@ -77,7 +77,7 @@ class Membership:
             self.changed = True
 
     def dump(self) -> bytes:
-        """The groups inside, as JSON. The same groups always give the same JSON."""
+        """Encode the groups inside as JSON. The same groups always give the same JSON."""
         kept: dict[str, dict[str, int]] = {}
         for (cluster, consumer), quarter in self._inside.items():
             kept.setdefault(cluster, {})[consumer] = quarter
@@ -88,7 +88,7 @@ class Membership:
 
 
 def _shortened(key: GroupKey) -> GroupKey:
-    """The key with long names shortened, for the note. Two names stay different by their SHA-256."""
+    """Shorten long names in a key for the dump. A SHA-256 keeps two shortened names different."""
     return GroupKey(
         *(name if len(name) <= _LONGEST else f"{name[:_LONGEST]}~{sha256(name.encode()).hexdigest()}" for name in key)
     )

@@ -1,7 +1,7 @@
 """Sends the newest state of every group to CloudWatch at a fixed rate, and saves a report on each send.
 
-The log keeps the newest state of each group, so nothing waits in memory: after a failure, the same groups come again,
-with what is newest then.
+The log keeps the newest state of each group, so no value waits in memory. After a failure, the next send has the newest
+states of the same groups.
 """
 
 from collections import Counter
@@ -40,11 +40,11 @@ from karrot.text import counted
 
 _SHOWN = 50
 _INSIDE = "inside"
-"""The name of the note with the groups inside the limit."""
+"""The key under which the log keeps the groups inside the limit."""
 
 _MOST_CLUSTERS = 100
 _SAME_BEAT_MS = 100
-"""Two times of one webhook can differ a little, because they are computed from the wall clock."""
+"""Two times of one webhook can differ by this, because both are computed from the wall clock."""
 
 _SLOWLY_S = 30.0
 _SLOW = (FaultKind.CREDENTIALS, FaultKind.PERMISSION, FaultKind.REGION)
@@ -61,7 +61,7 @@ class _Newest(NamedTuple):
 
 
 class _News(NamedTuple):
-    """What is new since the last send: the data, when each cluster was heard (log time), and the counts by reason."""
+    """The new data since the last send, the log time of each cluster's heartbeat, and the dropped values by reason."""
 
     data: dict[MetricKey, _Newest]
     heard: dict[str, int]
@@ -69,7 +69,7 @@ class _News(NamedTuple):
 
 
 class CloudWatchReporter:
-    """A push reporter: see `karrot.reporters.base.PushReporter`."""
+    """The `karrot.reporters.base.PushReporter` of CloudWatch."""
 
     def __init__(self, options: Options, sender: Sender, context: Context, random: Random) -> None:
         self.every_s = float(options.interval_s)
@@ -77,7 +77,7 @@ class CloudWatchReporter:
         self._log_id = ""
         self._beats: dict[str, int] = {}
         self._settled: dict[MetricKey, int] = {}
-        """The times of the data that the last send delivered or refused: if they come again, they are left out."""
+        """The timestamps of the data that the last send delivered or refused. The next send leaves out these data."""
         self._failures = 0
         self._fault: Fault | None = None
         self._refused: dict[str, RefusedDatum] = {}
@@ -85,7 +85,7 @@ class CloudWatchReporter:
 
     @cached_property
     def _groups(self) -> Membership:
-        """The groups inside the limit. At first, they are the groups that the previous leader saved in the log."""
+        """The groups inside the limit, beginning with those that the previous leader saved in the log."""
         return Membership(self._options, self._context.recall(_INSIDE))
 
     def report(self, events: Unreported) -> None:
@@ -103,14 +103,14 @@ class CloudWatchReporter:
         *,
         fails_until_a_call: bool = False,
     ) -> None:
-        """Send the values of the verdicts after a position, and a heartbeat of each cluster that was heard since.
+        """Send the values of the verdicts after a cursor, and a heartbeat of each cluster with a newer event.
 
-        ``heard`` has the time of each cluster's last webhook. Raises `ReportFailed`. Values older than ``ttl_s`` are
-        dropped, because they help no alarm. If no value is left, no call shows whether calls work again after a
-        failure: with ``fails_until_a_call``, they are still said to fail.
+        ``heard`` has the time of each cluster's last webhook. Values older than ``ttl_s`` are dropped, because alarms
+        do not use them. Raises `ReportFailed`. With ``fails_until_a_call``, a failure lasts until a call succeeds, even
+        if there is no value to send.
         """
         if self._log_id != after.log_id:
-            self._log_id, self._beats = after.log_id, {}  # another log has its own time
+            self._log_id, self._beats = after.log_id, {}  # log times of two logs cannot be compared
         now_ms, news = self._context.clock.wall_ms(), self._news(states, after, heard)
         new = [each.datum for key, each in news.data.items() if self._settled.get(key) != each.datum.timestamp_ms]
         checked = [(datum, why_refused(datum, now_ms)) for datum in new]
@@ -118,7 +118,7 @@ class CloudWatchReporter:
         outcome.refused += [Refusal(datum, why, REASONS[why]) for datum, why in checked if why is not None]
         for datum, reason, text in outcome.refused:
             self._add(telemetry.REPORTER_DROPPED, 1, reason=reason)
-            self._refused.pop(_what(datum), None)  # each send may refuse the same metric
+            self._refused.pop(_what(datum), None)  # move a metric that is refused again to the end
             self._refused[_what(datum)] = RefusedDatum(_what(datum), reason, text, now_ms)
         self._refused = dict(list(self._refused.items())[-_SHOWN:])
         settled = (*outcome.delivered, *(each.datum for each in outcome.refused))
@@ -169,7 +169,7 @@ class CloudWatchReporter:
         return news._replace(data=beating | news.data)  # the report shows the first data
 
     def _verdict(self, state: GroupState, cut_off: Collection[str]) -> GroupState:
-        """The verdict that counts. Of a Burrow that is cut off from Kafka, the second opinion of `watch` does."""
+        """Choose the verdict to send. If Burrow is cut off from Kafka, the verdict of `watch` replaces Burrow's."""
         if state.key.cluster not in cut_off or state.summary.source is Source.KAFKA:
             return state
         second = state.summary.second
@@ -199,7 +199,7 @@ class CloudWatchReporter:
                     news.data[datum.key] = _Newest(datum, state.key.cluster, state.log_time_ms)
 
     def _wait_s(self, kind: FaultKind) -> float:
-        """Seconds to the next attempt. A random part prevents many publishers from repeating at the same time."""
+        """The seconds to the next attempt. A random part prevents simultaneous retries of many publishers."""
         if kind in _SLOW:
             return _SLOWLY_S
         backoff = Backoff(0.5, 60.0) if kind is FaultKind.THROTTLED else Backoff(1.0, min(60.0, self.every_s))
@@ -232,7 +232,7 @@ class CloudWatchReporter:
 
 
 def _kafka_verdict(state: GroupState) -> tuple[int, int]:
-    """The position and the log time of the newest verdict of `karrot watch`. Zeros if there is none."""
+    """The sequence number and the log time of the newest verdict of ``watch``. Both are 0 without such a verdict."""
     second = state.summary.second
     if state.summary.source is Source.KAFKA:
         return state.seq, state.log_time_ms

@@ -1,4 +1,4 @@
-"""Sends data to CloudWatch in as few calls as CloudWatch's limits allow. Finds the bad data of a failed call."""
+"""Sends data to CloudWatch in as few calls as CloudWatch's limits allow, and finds the bad data of a failed call."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -11,11 +11,11 @@ from karrot.reporters.cloudwatch.boto_client import PutMetricData
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, batches
 
 _BURST, _CALLS_PER_S = 10, 10.0
-"""A send makes ten calls without a pause, and then ten per second."""
+"""A send makes ten calls without a pause, and all later calls at ten per second."""
 
 _PARTS = 4
 SEARCH_CALLS = 160
-"""The most further calls of a send for bad data: enough for ten bad data among 1,000, even if none is named."""
+"""The most calls of a send that search for bad data: enough for ten bad data among 1,000 without any position."""
 
 _SERVER_ERROR = 500
 _PASSING = (FaultKind.UNAVAILABLE, FaultKind.THROTTLED)
@@ -23,7 +23,7 @@ _PASSING = (FaultKind.UNAVAILABLE, FaultKind.THROTTLED)
 
 
 class Refusal(NamedTuple):
-    """A datum that is not sent, and never will be. ``reason`` is stable."""
+    """A datum that Karrot will never send. ``reason`` is a stable code."""
 
     datum: Datum
     reason: str
@@ -41,12 +41,12 @@ class SendOutcome:
 
 
 class Sender:
-    """Sends data with its own boto3 client. Each process has one client, which is opened when it is first needed.
+    """Sends data with its own boto3 client, which the first call opens.
 
-    ``count(status=…)`` counts every call by the HTTP status of its answer, or with ``error`` if there was no answer.
-    ``pause(seconds)`` waits, or waits a shorter time when the service stops. ``monotonic()`` returns seconds.
-    ``may_call()`` is asked before each call: a process that was frozen must not send what its successor has sent. Only
-    one thread may use a sender at a time, in the process that sends, because a client does not survive a fork.
+    ``count(status=…)`` counts every call by the HTTP status of the answer, or ``error`` without an answer.
+    ``pause(seconds)`` waits, but ends early when the service stops. ``monotonic()`` returns seconds. ``may_call()`` is
+    called before each request, because a process that was frozen must not repeat its successor's sends. Only one thread
+    may use a sender at a time. Use a sender only in one process, because a client does not survive a fork.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class Sender:
         self._was_unavailable = False
 
     def send(self, data: Sequence[Datum]) -> SendOutcome:
-        """Send the data. Problems with AWS, the network or the credentials do not raise: sending stops at the first.
+        """Send the data. The first problem with AWS, the network or the credentials ends the send as ``fault``.
 
-        CloudWatch takes all data of a call, or none. If it rejects a call, the data are sent in parts. A datum is
-        refused if it was rejected alone, or if the answer named every datum of the call. So an answer with wrong
-        positions, after which no position is used, costs calls, but never a good datum.
+        CloudWatch accepts all data of a call, or no datum. The data of a rejected call are sent again in parts. A datum
+        is refused if CloudWatch rejected a call with this datum alone, or if the answer names every datum of the call.
+        After an answer with wrong positions, the send uses no positions, and needs more calls, but loses no good datum.
 
-        A datum can also cause an answer 5xx, without being refused. So if the send before ended with 5xx, such a call
-        is sent in parts too, after all others. This ends when too many calls in a row get this answer.
+        A bad datum can also cause an answer 5xx. If the previous send ended with 5xx, a call with this answer is sent
+        again in parts, after all other calls. The send stops after too many consecutive answers 5xx.
         """
         outcome, self._began_s = SendOutcome(), self._monotonic()
         queue = deque[tuple[list[Datum], Fault | None]]((batch, None) for batch in batches(data, self._namespace))
@@ -108,7 +108,7 @@ class Sender:
                 break
         self._was_unavailable = outcome.fault is not None and outcome.fault.status >= _SERVER_ERROR
         if outcome.fault is not None and outcome.fault.kind not in _PASSING:
-            self.close()  # so the next send reads credentials and configuration files again
+            self.close()  # the next send reads credentials and configuration files again
         return outcome
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class Sender:
 
 
 def _parts(data: Sequence[Datum], members: Collection[int] = ()) -> list[list[Datum]]:
-    """The data at the positions ``members`` and all others. Without positions, parts of the same size."""
+    """Split the data into the positions ``members`` and the rest. Without ``members``, make parts of equal size."""
     if members:
         return [[each for at, each in enumerate(data) if (at in members) is asked] for asked in (True, False)]
     size = ceil(len(data) / _PARTS)

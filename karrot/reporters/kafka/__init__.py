@@ -11,7 +11,7 @@ __all__ = ["build"]
 
 
 def build(context: Context) -> KafkaReporter:
-    """Build the reporter. The leader opens its client, which has threads. Raises `ValueError` for wrong properties."""
+    """Build the reporter. The first send opens the client. Raises `ValueError` for wrong properties."""
     options = context.options
     client_properties.read(options.properties)
     try:

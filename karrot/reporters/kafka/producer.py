@@ -13,17 +13,17 @@ from karrot.reporters.kafka.reporter import Failed, Message, NoTopic, Outcome, W
 from karrot.settings.options import Kafka
 
 _TIMEOUT_S: Final = 4.0
-"""The seconds that sending a message may take. The limit is short, because the service must stop quickly."""
+"""The most seconds for sending a message. The limit is short, because the service must stop quickly."""
 
 _PATIENCE_S: Final = 2.0
-"""A caller waits for the client this many seconds longer than the client's own timeout."""
+"""The additional seconds that a caller waits after the client's own timeout."""
 
 _DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "client.id": "karrot",
         "compression.type": "lz4",
         "linger.ms": 5,
-        # Java producers have this default. So a key goes to the same partition as with a Java producer.
+        # With the default of Java producers, a key goes to the same partition as from a Java producer.
         "partitioner": "murmur2_random",
     }
 )
@@ -32,7 +32,7 @@ _OURS: Final[Mapping[str, Any]] = MappingProxyType(
         "acks": "all",
         "enable.idempotence": True,
         "log_level": 0,  # librdkafka's own log repeats every attempt to connect
-        # The brokers decide which message is too large. The client would apply this limit before compression.
+        # Let the brokers decide which message is too large, because the client's limit applies before compression.
         "message.max.bytes": 64 * 2**20,
         # If a topic does not exist, report that error instead of a timeout.
         "topic.metadata.propagation.max.ms": 2000,
@@ -46,7 +46,7 @@ _LATE: Final = Failed("_timed_out", "the Kafka client gave no result in time")
 
 
 class KafkaTopic:
-    """Writes to Kafka. The client has threads, so create it after a fork. Raises `NoTopic`."""
+    """Writes to Kafka. Create this object after a fork, because the client has threads. Raises `NoTopic`."""
 
     def __init__(self, options: Kafka, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._topic = options.topic
@@ -67,7 +67,7 @@ class KafkaTopic:
             raise NoTopic("properties", without_values(text, self._given)) from None
 
     def send(self, messages: Sequence[Message]) -> list[Outcome]:
-        """Write the messages. If a message is refused as too large, send it again alone: its batch may be the cause."""
+        """Write the messages. Retry each message that Kafka refuses as too large alone, without the batch."""
         outcomes = self._send(messages)
         if len(messages) > 1:
             for number, outcome in enumerate(outcomes):
@@ -87,7 +87,7 @@ class KafkaTopic:
                 self._producer.produce(self._topic, message.value, message.key, on_delivery=on_delivery)
             except KafkaException as error:
                 outcomes[number] = self._failure(error.args[0])
-            except BufferError:  # the client's queue is full: the next send has the rest
+            except BufferError:  # the client's queue is full, so the next send has the remaining messages
                 break
         self._producer.flush(self._timeout_s + _PATIENCE_S)
         return outcomes
@@ -100,7 +100,7 @@ class KafkaTopic:
         outcomes[number] = Written(delivered.partition() or 0, delivered.offset() or 0)
 
     def _failure(self, error: KafkaError) -> Failed:
-        """The failure for an error. A timeout names no cause, so the client's last error from a broker replaces it."""
+        """Convert an error to a failure. A timeout without a cause is replaced by the client's last broker error."""
         failure = self._trouble if error.code() == _TIMED_OUT and self._trouble else error
         trouble = getattr(self._tokens, "trouble", "")
         text = trouble or without_values(without_moment(failure.str()), self._given)

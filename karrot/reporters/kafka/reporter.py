@@ -1,4 +1,4 @@
-"""Writes each event to a topic until every in-sync replica has it, and saves a report on each send."""
+"""Writes each event to a topic, with a retry until every in-sync replica has it. Saves a report on each send."""
 
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -26,21 +26,21 @@ from karrot.settings.options import Kafka
 
 
 class Message(NamedTuple):
-    """One event. The key is its group. The value is its line (`karrot.event_json_line`) without the line feed."""
+    """One event. The key is the event's group. The value is the event's `karrot.event_json_line` without line feed."""
 
     key: bytes
     value: bytes
 
 
 class Written(NamedTuple):
-    """Every in-sync replica has the message. Kafka gave it this partition and offset."""
+    """The partition and offset of a message that every in-sync replica has."""
 
     partition: int
     offset: int
 
 
 class Failed(NamedTuple):
-    """Kafka refused the message, or the outcome is unknown. ``is_final`` says that Kafka will never accept it."""
+    """Kafka refused the message, or the outcome is unknown. With ``is_final``, a retry cannot succeed."""
 
     reason: str
     text: str
@@ -51,37 +51,37 @@ Outcome = Written | Failed
 
 
 class NoTopic(ReportFailed):
-    """The current settings or credentials do not allow a client to be created."""
+    """No client can be created with the present settings or credentials."""
 
 
 class TopicWriter(Protocol):
-    """Writes messages to a topic."""
+    """Defines what the reporter needs to write to a topic."""
 
     def send(self, messages: Sequence[Message]) -> list[Outcome]:
         """Write the messages in order. Wait some seconds for the outcome of each message."""
 
     def close(self) -> None:
-        """Release all resources, and drop messages that are still being sent."""
+        """Release all resources, and drop unsent messages."""
 
 
 def message_of(stored: StoredEvent) -> Message:
-    """The message of an event. The key is a JSON array, so that two different groups never have the same key."""
+    """Make the message of an event. The key is a JSON array, so that two groups never have the same key."""
     key = msgspec.json.encode(GroupKey(stored.event.cluster, stored.event.consumer))
     return Message(key, encode(stored).removesuffix(b"\n"))
 
 
 _SHOWN = 20
 _MOST_EVENTS, _MOST_BYTES = 500, 8 << 20
-"""A report takes events until it has so many events or bytes."""
+"""The largest batch of a report, in events and in bytes."""
 
 _log = structlog.get_logger(__name__)
 
 
 class KafkaReporter:
-    """A push reporter. After a failure, it creates a new client and reads the file of properties again.
+    """The push reporter of Kafka, which after a failure creates a new client and reads the properties file again.
 
-    So a fatal error or a changed password does not need a restart. A batch that failed partly is written again as a
-    whole, so the last record of a group is always its newest event.
+    So a fatal error or a changed password needs no restart. A batch that failed partly is written again completely, so
+    the last record of a group is always the group's newest event.
     """
 
     every_s = 0.0
@@ -127,7 +127,7 @@ class KafkaReporter:
             self._topic = None
 
     def _batch(self, events: Unreported) -> tuple[list[tuple[StoredEvent, Message]], list[RefusedDatum]]:
-        """The messages of the next events, and the events that have none."""
+        """Encode the next events. Return their messages, and the events that cannot be encoded."""
         batch, refused, size = list[tuple[StoredEvent, Message]](), list[RefusedDatum](), 0
         for stored in islice(events, _MOST_EVENTS):
             try:

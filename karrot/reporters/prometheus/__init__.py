@@ -1,4 +1,4 @@
-"""The ``prometheus`` reporter: exposes the newest state of each group as metrics, read from the log at each scrape.
+"""The ``prometheus`` reporter: reads each group's newest state from the log at each scrape, and exposes it as metrics.
 
 Every worker gives the same answer, because the reporter keeps no state.
 """
@@ -15,7 +15,7 @@ __all__ = ["LogCollector", "Options", "PrometheusReporter", "build", "render"]
 
 @dataclass(frozen=True, slots=True)
 class PrometheusReporter:
-    """A pull reporter: see `karrot.reporters.base.PullReporter`."""
+    """The `karrot.reporters.base.PullReporter` for Prometheus."""
 
     options: Options
     count: Callable[..., None]
@@ -25,5 +25,4 @@ class PrometheusReporter:
 
 
 def build(context: Context) -> PrometheusReporter:
-    """Build the reporter."""
     return PrometheusReporter(context.options, context.count)

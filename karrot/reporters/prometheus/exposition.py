@@ -1,7 +1,7 @@
-"""Answers ``/metrics``: collects all metrics from the log at the scrape, and writes them in the scraper's format.
+"""Answers ``/metrics``: reads all metrics from the log at each scrape, and writes them in the scraper's format.
 
-`group_metrics` makes the metrics of the groups, and this module makes those of Karrot itself: counters, log, reporters,
-and the time of each cluster's last event. Between scrapes, it keeps only the text of unchanged groups.
+`group_metrics` makes the metrics of the groups. This module makes Karrot's own metrics: counters, log, reporters, and
+the time of each cluster's last event. Between scrapes, this module keeps only the text of unchanged groups.
 """
 
 import platform
@@ -39,7 +39,7 @@ Labels = tuple[tuple[str, str], ...]
 
 _ORDER = {metric.name: place for place, metric in enumerate(telemetry.METRICS)}
 _NOW = {metric.name: metric.now for metric in telemetry.METRICS if metric.now}
-"""The present name of each deprecated metric."""
+"""The new name of each deprecated metric."""
 _OPENMETRICS = "application/openmetrics-text"
 _EOF = b"# EOF\n"
 
@@ -48,7 +48,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is exported in addition to the groups' metrics. ``reporters`` are the reporters whose backlogs are shown."""
+    """Options for the metrics. ``reporters`` names the reporters with exported backlogs. ``None`` means all."""
 
     partition_metrics: bool = False
     topic_metrics: bool = False
@@ -58,12 +58,12 @@ class Options:
     reporters: tuple[str, ...] | None = None
 
     def excludes(self, consumer: str) -> bool:
-        """Whether a group is stored but not exported. The expression matches anywhere in the group's label value."""
+        """Whether a group is not exported because its label value contains a match of ``exclude``."""
         return self.exclude is not None and self.exclude.search(consumer) is not None
 
 
 class LogCollector:
-    """Every declared metric, read from the log. ``count`` adds to the shared counters."""
+    """Reads every declared metric from the log. ``count`` adds to the shared counters."""
 
     def __init__(self, log: EventLog, options: Options, count: Callable[..., None]) -> None:
         self._log = log
@@ -73,16 +73,16 @@ class LogCollector:
         self._since_ms = log.log_time_ms()
 
     def describe(self) -> Sequence[ClientMetric]:
-        """Nothing, because registering this collector would otherwise collect all metrics."""
+        """Return nothing. Without this method, registering this collector would collect all metrics."""
         return ()
 
     def collect(self) -> Iterator[ClientMetric]:
-        """The families as objects of the client library, for a registry. `render` writes `families` directly."""
+        """Convert the families to the client library's objects, for a registry. `render` writes `families` directly."""
         text = b"".join(_written(self.families(), (), openmetrics=True)) + _EOF
         return text_string_to_metric_families(text.decode())  # type: ignore[no-untyped-call, no-any-return]
 
     def families(self) -> Sequence[Family]:
-        """All families, in the order of `karrot.telemetry.METRICS`; without a log, those that do not need it."""
+        """All families, in the order of `karrot.telemetry.METRICS`. Some need no log, and are present without a log."""
         try:
             families, is_readable = list(self._read()), True
         except LogUnavailableError as error:
@@ -103,7 +103,7 @@ class LogCollector:
         yield one(telemetry.CONSUMERS, len(live))
 
         lags: dict[str, float] = {}
-        for state in of_burrow:  # any of a cluster's Burrows may post
+        for state in of_burrow:  # several Burrows of a cluster may post
             if state.summary.total_lag is not None:
                 cluster = label_value(state.key.cluster)
                 lags[cluster] = max(lags.get(cluster, 0), state.summary.total_lag)
@@ -129,7 +129,7 @@ class LogCollector:
         yield by_label(telemetry.REPORTER_BACKLOG_EVENTS, {name: each.events for name, each in backlogs.items()})
         yield by_label(telemetry.REPORTER_BACKLOG_AGE, {name: each.age_s for name, each in backlogs.items()})
 
-        # The groups are in memory: they are shown even if the log cannot be read for these.
+        # The groups come from memory, so they are exported even if these families cannot be read.
         watched = watched_families(log, options.excludes) if options.watch else ()
         for parts in (self._partitions(rows), watched, self._replicas(), self._housekeeping()):
             try:
@@ -139,14 +139,14 @@ class LogCollector:
         yield from _counter_families(log.counters(), options.reporters or ())
 
     def _rows(self, states: Sequence[GroupState]) -> list[ExportedGroup]:
-        """One row per pair of label values. If two groups have the same pair, the group with the newest event wins."""
+        """Make one row per pair of label values. Of two groups with the same pair, the newest event's group wins."""
         rows: dict[tuple[str, str], ExportedGroup] = {}
-        # The rows of the scrape before: most groups have not changed, and have the same state. Two scrapes at the same
-        # time each make their rows, and the later ones stay.
+        # Use the previous scrape's row of each group whose state has not changed. Of two simultaneous scrapes, each
+        # makes its own rows, and the rows of the later scrape stay.
         known = self._known
         made = [row if (row := known.get(state.key)) and row.state is state else row_of(state) for state in states]
         self._known = {row.state.key: row for row in made}
-        # Match the shortened label value. On 50,000 characters, `.*-canary$` takes 5 s and blocks the worker.
+        # Match the shortened label value, because `.*-canary$` on 50,000 characters takes 5 s and blocks the worker.
         exported = [row for row in made if not self._options.excludes(row.consumer)]
         for row in exported:
             kept = rows.get((row.cluster, row.consumer))
@@ -165,10 +165,10 @@ class LogCollector:
             yield from families
 
     def _replicas(self) -> Iterator[Family]:
-        """Which replica leads, and the standbys of the server. Without samples if only one machine can use the log."""
+        """The families of the leader and the standbys, without samples if only one machine can use the log."""
         log = self._log
         server = log.database()
-        # Nobody can lead while the database is away. The name in memory may be of a process that has stopped to lead.
+        # While the database is unreachable, no replica can lead, and the leader's name in memory may be wrong.
         leader = log.leader() if log.memory_age_ms() is None else None
         yield by_label(telemetry.LEADER_INFO, {} if leader is None else {opaque(leader): 1})
         yield one(telemetry.REPLICA_LEADS, None if log.replica is None else int(leader == log.replica))
@@ -182,13 +182,13 @@ class LogCollector:
 
 
 def _counter_families(counters: Iterable[Counter], reporters: Sequence[str]) -> Iterator[Family]:
-    """Every declared counter and histogram, and no other. With known labels, it begins at 0."""
+    """Yield only declared counters and histograms. A counter with known label values begins at 0."""
     counts: dict[str, dict[Labels, float]] = {}
     for name, labels, value in counters:
-        # An older version counted under the old name, and may still run next to this one.
+        # An older version that runs at the same time counts under the old name.
         counted = counts.setdefault(_NOW.get(name, name), {})
         total = counted.get(key := tuple(sorted(labels)), 0) + value
-        # A log may store 1.0 or 1. Both must give the same line.
+        # A log may store 1.0 or 1, and both must give the same line.
         counted[key] = int(total) if total == int(total) else total
     for metric in telemetry.METRICS:
         name = metric.name
@@ -215,10 +215,10 @@ def render(
     *,
     count: Callable[..., None] = lambda *_, **__: None,
 ) -> tuple[str, Iterator[bytes]]:
-    """The content type for an ``Accept`` header, and the exposition in pieces. Each piece is made when it is read.
+    """Return the content type for an ``Accept`` header, and the chunks of the exposition, which are made lazily.
 
-    ``collectors`` are by the names of their reporters. ``names`` limits the answer to samples with these names
-    (``name[]``). A third-party collector that fails is left out, logged, and counted with ``count``.
+    The keys of ``collectors`` are reporter names. ``names`` limits the answer to samples with these names (``name[]``).
+    A third-party collector that fails is left out, logged, and counted with ``count``.
     """
     try:
         encode, content_type = choose_encoder(accept)
@@ -252,17 +252,17 @@ def _written(families: Iterable[Family], names: Collection[str], *, openmetrics:
                 chosen = [each for each in pieces if re.split("[{ ]", each, maxsplit=1)[0] in names]
             if not chosen or (chosen is pieces and metric.name not in names):
                 continue
-        # In OpenMetrics, a counter and an info have a name without the suffix of their samples.
+        # In OpenMetrics, the name of a counter or an info has no suffix, but the names of its samples have one.
         suffix = {"counter": "_total", "info": "_info"}.get(metric.kind, "") if openmetrics else ""
         name = metric.name.removesuffix(suffix)
         kind = metric.kind if openmetrics or metric.kind != "info" else "gauge"
         yield f"# HELP {name} {metric.help}\n# TYPE {name} {kind}\n".encode()
-        # Intake refuses lone surrogates. But if one gets here, the scrape must still succeed.
+        # Lone surrogates, which intake refuses, must not make a scrape fail.
         yield from (piece.encode("utf-8", "replace") for piece in chosen)
 
 
 class _Chosen(NamedTuple):
-    """A collector limited to samples with certain names."""
+    """Limits a collector to samples with certain names."""
 
     collector: Collector
     names: Collection[str]

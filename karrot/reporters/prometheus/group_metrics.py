@@ -1,12 +1,12 @@
 """Makes the metrics of each consumer group, and of its topics and partitions.
 
-Some metrics come from the verdicts, others from the data that ``karrot watch`` reads from Kafka. The metrics by topic
-and by partition are opt-in, because each scrape must read events of each group for them. A webhook has only the
-partitions worse than OK and the partition with the largest lag. Burrow's REST API and Kafka list all partitions.
-Webhooks change the partitions of their newest list. The lag of a topic comes only from this list, as one moment.
+Some metrics come from verdicts, and some from the data that ``karrot watch`` reads from Kafka. The metrics by topic and
+by partition are opt-in, because each scrape must read events of each group for them. Burrow's REST API and Kafka list
+all partitions. A webhook lists only the partitions worse than OK and the partition with the largest lag. These
+partitions replace those of the newest complete list. The lag of a topic comes only from the complete list.
 
-With 10,000 groups, the metrics of groups are nearly the whole answer. So this module writes their lines directly from
-the log's values. It escapes labels once per group, and creates no object for a sample.
+With 10,000 groups, nearly the whole answer is metrics of groups. So this module writes their lines directly from the
+log's values, escapes labels once per group, and creates no object for a sample.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ _DIGEST = 8
 
 
 def label_value(name: str) -> str:
-    """The name as a label value. NUL becomes U+FFFD. A long name is cut, and ends in ``~`` and part of its SHA-256."""
+    """The label value of a name. NUL becomes U+FFFD. A long name is cut, and ends in ``~`` and part of its SHA-256."""
     clean = name.replace("\0", "\N{REPLACEMENT CHARACTER}")
     if len(clean) <= MAX_LENGTH:
         return clean
@@ -37,24 +37,24 @@ def label_value(name: str) -> str:
 
 
 def opaque(name: str) -> str:
-    """Eight hex digits for the name of a machine of ours: ``/metrics`` may need no credentials."""
+    """Hash a machine's name to eight hex digits, because ``/metrics`` may be readable without credentials."""
     return sha256(name.encode("utf-8", "replace")).hexdigest()[:_DIGEST]
 
 
 def escaped(value: str) -> str:
-    """A label value escaped for both text formats, without the quotes."""
+    """Escape a label value for both text formats, without the quotes."""
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 class Family(NamedTuple):
-    """One declared metric with its samples at one moment. A piece has one line or several, for both text formats."""
+    """One declared metric with its samples at one time. A piece has one or more lines, valid in both text formats."""
 
     metric: Metric
     pieces: Iterable[str]
 
 
 def family(metric: Metric, samples: Iterable[tuple[Iterable[str], float | None]]) -> Family:
-    """A family with few samples: the values of its labels, and the value. ``None`` means that there is no sample."""
+    """Make a family from pairs of label values and sample value. ``None`` as the value means no sample."""
     known = ((zip(metric.labels, values, strict=True), value) for values, value in samples if value is not None)
     return Family(metric, [line(metric.name, labels, value) for labels, value in known])
 
@@ -73,7 +73,7 @@ def line(name: str, labels: Iterable[tuple[str, str]], value: float) -> str:
 
 
 MOST_PARTITIONS = 100_000
-"""The most partitions in one answer: each costs about 20 microseconds and 1.5 kB."""
+"""The most partitions in one answer. Each partition costs about 20 microseconds and 1.5 kB."""
 
 _ROWS_PER_PIECE = 1000
 _GROUP_STATUSES = (Status.OK, Status.WARN, Status.ERR)
@@ -85,11 +85,11 @@ _ASKED_FIRST = (
     telemetry.CONSUMER_STATUS_CODE,
 )
 _OF_ABANDONED = (telemetry.CONSUMER_LAG, telemetry.CONSUMER_SCALABLE_LAG, telemetry.CONSUMER_LAST_EVENT)
-"""The metrics of an abandoned group: those by which services start from zero."""
+"""The metrics that an abandoned group keeps, because services scale up from zero by these metrics."""
 
 
 class MetricNameQuery(NamedTuple):
-    """A query for a metric that the user can copy, and the language of the query."""
+    """A query for a metric, which the user can copy. ``where`` is the query language."""
 
     where: str
     text: str
@@ -101,7 +101,7 @@ def promql_queries(cluster: str, consumer: str) -> list[MetricNameQuery]:
 
 
 def _quoted(name: str) -> str:
-    """A label value for PromQL, without the quotes. Invisible characters are escaped. PromQL decodes them."""
+    """Escape a label value for PromQL, without the quotes. Invisible characters are also escaped."""
     text = escaped(label_value(name))
     return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in text)
 
@@ -109,7 +109,7 @@ def _quoted(name: str) -> str:
 class ExportedGroup(NamedTuple):
     """A group and the label values under which it is exported.
 
-    ``text`` has the labels as they appear in a line. So do ``values``, one for each of `_COLUMNS`.
+    ``text`` has the labels as written in a line. ``values`` has the written values of `_COLUMNS`.
     """
 
     cluster: str
@@ -155,7 +155,7 @@ Value = Callable[[GroupState], float | None]
 
 
 def _status_code(state: GroupState) -> Status | None:
-    """The status, if it is one of a group."""
+    """The status, or ``None`` if a group cannot have this status."""
     return state.summary.status if state.summary.status in _GROUP_STATUSES else None
 
 
@@ -180,7 +180,7 @@ def _complete_ratio(state: GroupState) -> float | None:
 
 
 def _seconds(at_ms: int | None) -> float | None:
-    """A time in epoch seconds. ``None`` for a time before 1970, which a body can contain but which is not valid."""
+    """Convert epoch milliseconds to seconds. Returns ``None`` for an invalid time before 1970 from a body."""
     return at_ms / 1000 if at_ms is not None and at_ms > 0 else None
 
 
@@ -208,7 +208,7 @@ _COLUMNS: tuple[tuple[Metric, Status | None, Value], ...] = (
     (telemetry.CONSUMER_INCIDENT_START, None, _incident_start),
     (telemetry.CONSUMER_INCIDENTS, None, lambda state: state.incident.total),
 )
-"""The columns of every row: the metric, its label ``status``, and the value. ``None`` means that there is no sample."""
+"""The columns of every row: metric, label ``status``, and a function for the value. ``None`` means no sample."""
 
 _WATCHED: tuple[tuple[Metric, Callable[[GroupHealth], float | None]], ...] = (
     (telemetry.CONSUMER_MEMBERS, lambda group: group.members),
@@ -228,7 +228,7 @@ def second_opinions(rows: Sequence[ExportedGroup], now_ms: int) -> Family:
 
 
 def watched_families(log: EventLog, excludes: Callable[[str], bool]) -> Iterator[Family]:
-    """The families from the last poll of `watch`: its groups, if the poll is not too old, its time and duration."""
+    """The families from the last poll of `watch`: the poll's time and duration, and the groups of a recent poll."""
     poll = watch_data_of_groups.read(log)
     cluster = () if poll is None else (label_value(poll.cluster),)
     rows: dict[tuple[str, ...], GroupHealth] = {}
@@ -242,7 +242,7 @@ def watched_families(log: EventLog, excludes: Callable[[str], bool]) -> Iterator
     yield family(telemetry.CONSUMER_GROUP_STATE, states)
     for metric, value_of in _WATCHED:
         yield family(metric, [(labels, value_of(group)) for labels, group in rows.items()])
-    # No duration before Kafka answers, and no time before the first poll.
+    # Before the first answer from Kafka, there is no duration, and the time is 0.
     polled = poll if poll and poll.polled_at_ms else None
     at_ms = log.wall_ms_at(polled.log_time_ms) if polled else 0
     yield by_label(telemetry.WATCH_LAST_POLL, dict.fromkeys(cluster, at_ms / 1000))
@@ -256,14 +256,14 @@ Place = tuple[str, str, str, str]
 def partition_families(
     log: EventLog, rows: Sequence[ExportedGroup], *, by_topic: bool, by_partition: bool
 ) -> tuple[list[Family], int]:
-    """The families by topic and by partition, and the number of groups that did not fit into `MOST_PARTITIONS`.
+    """Return the families by topic and by partition, and the number of groups that exceed `MOST_PARTITIONS`.
 
-    The lag of a topic is the sum of one recent and complete list of its partitions, of one moment.
+    The lag of a topic is the sum over one recent and complete list of its partitions.
     """
     partitions: dict[Place, PartitionLag] = {}
     topic_lags: dict[tuple[str, str, str], int] = {}
     left_out = read = 0
-    # The largest groups come last: one large group must not displace many small ones. But the sender gave the sizes.
+    # The largest groups come last, so that one does not displace many small groups. The sender's sizes can be wrong.
     judged = (row for row in rows if row.state.summary.status_text != ABANDONED)
     by_size = sorted(judged, key=lambda row: row.state.summary.partition_count or 0)
     for number, row in enumerate(by_size):

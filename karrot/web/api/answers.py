@@ -19,7 +19,7 @@ _FOUND = {LEFT: "the group has left the topic", ABANDONED: "the group is abandon
 def instant(epoch_ms: int | None) -> datetime | None:
     """Convert epoch milliseconds to a time in UTC.
 
-    Returns ``None`` for a value outside the calendar's range, which can come from a commit that Burrow misread.
+    Returns ``None`` for a value out of range, which can come from a commit that Burrow misread.
     """
     if epoch_ms is None:
         return None
@@ -30,14 +30,14 @@ def instant(epoch_ms: int | None) -> datetime | None:
 
 
 def group_shape(state: GroupState) -> bodies.Group:
-    """A group without its partitions."""
+    """Make the body of a group without its partitions."""
     return bodies.Group(**_group_fields(state))
 
 
 def group_detail(
     state: GroupState, listed: Listed | None, recent: Sequence[StoredSummary] | None
 ) -> bodies.GroupDetail:
-    """A group with all details. What cannot be read is ``None``."""
+    """Make the body of a group with all details. An unreadable part is ``None``."""
     event, complete = (listed.newest.event, listed.complete) if listed else (None, None)
     partitions = listed.partitions if listed and complete and complete.seq != state.seq else event and event.partitions
     return bodies.GroupDetail(
@@ -52,7 +52,7 @@ def group_detail(
 
 
 def second_opinion(listed: Listed | None) -> bodies.SecondOpinion | None:
-    """What the other source says on the partitions that are bad in the newest event."""
+    """Summarize the other source's verdict on the partitions that are bad in the newest event."""
     if listed is None or listed.second is None:
         return None
     other, own = listed.second.event, listed.newest.event.partitions
@@ -69,7 +69,6 @@ def second_opinion(listed: Listed | None) -> bodies.SecondOpinion | None:
 
 
 def event_shape(stored: StoredSummary) -> bodies.GroupEvent:
-    """One event of a group's history."""
     summary = stored.summary
     return bodies.GroupEvent(
         event_id=stored.event_id,
@@ -86,13 +85,12 @@ def event_shape(stored: StoredSummary) -> bodies.GroupEvent:
 
 
 def reject_shape(reject: Reject) -> bodies.RejectedBody:
-    """One refused body."""
     body = reject.body.decode(errors="replace")
     return bodies.RejectedBody(instant(reject.received_at_ms), reject.code, reject.detail, reject.source.value, body)
 
 
 def event_log_status(log: EventLog) -> bodies.EventLogStatus:
-    """The state of a log. Raises `LogUnavailableError` if it cannot be read and nothing is known."""
+    """Make the status of a log. Raises `LogUnavailableError` if the log cannot be read and no state is in memory."""
     size, age_ms = log.size(), log.memory_age_ms()
     return bodies.EventLogStatus(
         log_id=log.log_id,
@@ -107,7 +105,7 @@ def event_log_status(log: EventLog) -> bodies.EventLogStatus:
 
 
 def progress(context: WebContext) -> list[bodies.ReporterProgress]:
-    """The reporters that are switched on, in the order of the settings."""
+    """Make the progress of each reporter that is on, in the order of the settings."""
     log = context.log
     kept, size = {state.name: state for state in log.reporters()}, log.size()
     found = []
@@ -144,7 +142,7 @@ def progress(context: WebContext) -> list[bodies.ReporterProgress]:
 
 
 def last_event(context: WebContext, name: str) -> StoredEvent | None:
-    """The newest event that a reporter has handled. For a scraped reporter, which has no state, the newest event."""
+    """Read the newest event that a reporter has handled. For a pull reporter, read the newest event of the log."""
     state = next((state for state in context.log.reporters() if state.name == name), None)
     if state is None:
         return context.log.event(context.log.size().last_seq)

@@ -1,4 +1,4 @@
-"""Serves the routes ``/api/v1/*``, ``/openapi.json``, and the first Karrot's ``/config`` with the same JSON."""
+"""Serves ``/api/v1/*`` and ``/openapi.json``, and ``/config`` with the same JSON as the first Karrot."""
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -24,7 +24,7 @@ STATUSES = ("ERR", "WARN", "OK", "ABANDONED")
 """The statuses of a group, worst first."""
 
 _GROUPS_LIMIT, _EVENTS_LIMIT, _REJECTS_LIMIT = 100, 50, 50
-"""If the request has no ``limit``, an answer has this number of groups, recent events or refused bodies."""
+"""The default ``limit`` of groups, recent events and refused bodies in an answer."""
 
 _MOST_LIMIT = 1000
 _ANSWERS = (GroupPage, GroupDetail, Reporters, EventLogStatus, Rejects, Readiness, Heartbeat, ProblemBody)
@@ -34,18 +34,18 @@ routes.before_request(require_reader)
 
 
 class GroupFilter(NamedTuple):
-    """``None`` admits everything. ``text`` is a part of the group's or cluster's name, in upper or lower case."""
+    """A filter for groups. ``None`` admits every group. ``text`` is a part of a group or cluster name in any case."""
 
     cluster: str | None = None
     status: str | None = None
     text: str | None = None
 
     def among(self, states: Iterable[GroupState]) -> Iterator[GroupState]:
-        """The groups that match."""
+        """Yield the groups that match."""
         text = None if self.text is None else self.text.casefold()
         for state in states:
             is_there = self.cluster is None or state.key.cluster == self.cluster
-            # A test has a status only for a reader who asks for its cluster.
+            # A filter by status matches a test group only together with a filter by cluster.
             has_status = self.status is None or (
                 state.summary.status_text == self.status and (self.cluster is not None or not state.is_test)
             )
@@ -55,7 +55,7 @@ class GroupFilter(NamedTuple):
 
 @routes.get("/api/v1/groups")
 def list_groups() -> Response:
-    """A page of groups, in the order of their keys. ``next`` is the key of its last group, if there are more."""
+    """Answer a page of groups, sorted by key. If more groups follow, ``next`` is the key of the page's last group."""
     live, after, limit = web_context().log.live(), _asked_after(), _asked_limit(_GROUPS_LIMIT)
     start = 0 if after is None else bisect_right(live, after, key=lambda state: state.key)
     found = list(islice(asked_filter().among(islice(live, start, None)), limit + 1))
@@ -66,7 +66,7 @@ def list_groups() -> Response:
 
 @routes.get("/api/v1/group")
 def show_group() -> Response:
-    """One group with its partitions and recent events."""
+    """Answer one group with its partitions and recent events."""
     log = web_context().log
     key = asked_key()
     state = log.group(key)
@@ -79,26 +79,26 @@ def show_group() -> Response:
 
 @routes.get("/api/v1/reporters")
 def list_reporters() -> Response:
-    """The progress of each reporter, and the replica that leads."""
+    """Answer the progress of each reporter, and the replica that leads."""
     context = web_context()
     return _json(Reporters(progress(context), context.log.leader()))
 
 
 @routes.get("/api/v1/event-log")
 def show_event_log() -> Response:
-    """The event log, the replica that leads, and the database server."""
+    """Answer the state of the event log, the replica that leads, and the database server."""
     return _json(event_log_status(web_context().log))
 
 
 @routes.get("/api/v1/rejects")
 def list_rejects() -> Response:
-    """The newest refused bodies."""
+    """Answer the newest refused bodies."""
     return _json(Rejects([reject_shape(reject) for reject in web_context().log.rejects(_asked_limit(_REJECTS_LIMIT))]))
 
 
 @routes.get("/openapi.json")
 def openapi() -> Response:
-    """The OpenAPI document of all routes. The classes that define the answers are its schemas."""
+    """Answer the OpenAPI document of all routes. Its schemas come from the classes of the answers."""
     described = msgspec.json.decode((templates_dir() / "web" / "openapi.json").read_bytes())
     described["info"]["version"] = web_context().version
     _, described["components"]["schemas"] = msgspec.json.schema_components(
@@ -109,12 +109,12 @@ def openapi() -> Response:
 
 @routes.get("/config")
 def config() -> Response:
-    """The settings in effect, with redacted secrets."""
+    """Answer the settings in effect, with redacted secrets."""
     return jsonify(status="success", config=dict(web_context().effective_settings()))
 
 
 def no_live_group(log: EventLog, key: GroupKey) -> Problem:
-    """The answer about a group that Karrot does not list: the last that it knows of the group, and why it says so."""
+    """Make the problem for a group that is not live, with the group's last stored event."""
     newest = next(iter(if_readable(lambda: log.recent([key], 1)[0], ())), None)
     detail = "No live consumer group has this name, and no stored event names it."
     if newest is not None:
@@ -131,7 +131,7 @@ def no_live_group(log: EventLog, key: GroupKey) -> Problem:
 
 
 def asked_filter() -> GroupFilter:
-    """The filter in the query string. An empty value means no filter."""
+    """Read the filter from the query string. An empty parameter means no filter."""
     status = request.args.get("status") or None
     if status is not None and status not in STATUSES:
         raise Problem("invalid_field", f"status must be one of {', '.join(STATUSES)}.", path="status")
@@ -139,7 +139,7 @@ def asked_filter() -> GroupFilter:
 
 
 def asked_key() -> GroupKey:
-    """The group that the query string names."""
+    """Read the group's key from the query string."""
     for name in ("cluster", "consumer"):
         if name not in request.args:
             raise Problem("invalid_field", f"The parameter {name} is missing.", path=name)
@@ -147,9 +147,9 @@ def asked_key() -> GroupKey:
 
 
 def asked_number(name: str, default: int, most: int) -> int:
-    """The number from 1 to ``most`` in the query string."""
+    """Read a number from 1 to ``most`` from the query string."""
     text = request.args.get(name) or str(default)
-    # int(text) alone is not enough. It accepts "+5", "1_000" and digits of any script, and raises for 5,000 digits.
+    # int(text) accepts "+5", "1_000" and digits of any script, and raises for 5,000 digits.
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and 1 <= int(text) <= most):
         raise Problem("invalid_field", f"{name} must be a whole number from 1 to {most}.", path=name)
     return int(text)

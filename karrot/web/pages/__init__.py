@@ -1,1 +1,1 @@
-"""Serves the HTML pages: all groups, one group, refused bodies, runbooks. They work without JavaScript."""
+"""Serves the HTML pages: all groups, one group, refused bodies, runbooks. No page needs JavaScript."""

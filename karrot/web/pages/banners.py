@@ -1,4 +1,4 @@
-"""Makes the banners above the list of groups: what is wrong in Burrow, Karrot or a reporter, and what to do.
+"""Makes the banners above the list of groups. A banner says what is wrong in Burrow, Karrot or a reporter.
 
 `service_health` reads the event log. `banners` is a pure function.
 """
@@ -20,7 +20,7 @@ from karrot.web.context import WebContext, if_readable
 from karrot.web.pages.group_list import ranked_groups
 
 _ENOUGH = 10
-"""If Burrow sent this number of WARN and ERR verdicts and never OK, Burrow probably does not send OK."""
+"""After this number of WARN and ERR verdicts without any OK, Burrow is probably configured not to send OK."""
 
 _LONGEST_ERROR = 300
 _REFUSED_LOOKED_AT = 50
@@ -31,7 +31,7 @@ _WEBHOOK_EVENTS = telemetry.WEBHOOK_EVENTS.name
 class Heard(NamedTuple):
     """The seconds since a cluster's newest event. ``None`` for an expected cluster that never sent an event.
 
-    ``late`` says that half of the time has passed after which the cluster counts as ``silent``.
+    ``late`` becomes true after half of the time until ``silent``.
     """
 
     cluster: str
@@ -41,9 +41,9 @@ class Heard(NamedTuple):
 
 
 class Banner(NamedTuple):
-    """What is wrong, and what to do about it. Both texts may contain code between backticks.
+    """A problem and its remedy. Both strings may contain code between backticks.
 
-    ``runbook`` names the runbook that fits. ``page`` is a page with details: ``rejects`` or the name of a reporter.
+    ``runbook`` names a runbook. ``page`` is a page with details: ``rejects`` or the name of a reporter.
     """
 
     kind: Literal["err", "warn"]
@@ -54,7 +54,7 @@ class Banner(NamedTuple):
 
 
 class BannerInputs(NamedTuple):
-    """The facts that decide the banners.
+    """The facts from which `banners` makes the banners.
 
     ``refused`` counts the refusals of the last minutes by code. ``kinds`` counts webhook events since the log began.
     ``has_replicas`` says that the event log is in PostgreSQL, and ``leader`` is the replica that leads.
@@ -78,7 +78,7 @@ class BannerInputs(NamedTuple):
 class ReporterHealth(NamedTuple):
     """One reporter or duty. ``state`` is ``idle``, ``ok`` or ``failing``, as at `/reporters` and in the API.
 
-    ``waiting`` is the number of events. It is ``None`` if Karrot delivers nothing to the reporter, such as prometheus.
+    ``waiting`` is the number of events in the backlog, or ``None`` for a pull reporter or a duty.
     """
 
     name: str
@@ -88,7 +88,7 @@ class ReporterHealth(NamedTuple):
 
 
 class ServiceHealth(NamedTuple):
-    """The content above every list of groups. ``poll`` is the last poll of watch.
+    """The content above every list of groups. ``poll`` is the last poll of ``watch``.
 
     ``unjudged`` counts the groups of a recent poll that have no verdict yet.
     """
@@ -102,7 +102,7 @@ class ServiceHealth(NamedTuple):
 
 
 def outage(context: WebContext) -> Banner | None:
-    """The banner of every page while the groups come from memory because PostgreSQL is unreachable."""
+    """Make the banner of every page while PostgreSQL is unreachable and the groups come from memory."""
     age_ms = context.log.memory_age_ms()
     if age_ms is None:
         return None
@@ -117,7 +117,7 @@ def outage(context: WebContext) -> Banner | None:
 
 
 def service_health(context: WebContext) -> ServiceHealth:
-    """The health of the service now."""
+    """Read the present health of the service."""
     log, now_ms = context.log, context.clock.wall_ms()
     kept = {state.name: state for state in log.reporters()}
     ranked = ranked_groups()
@@ -129,7 +129,7 @@ def service_health(context: WebContext) -> ServiceHealth:
     facts = [(name, fact) for name, note in notes.items() if (report := read_report(note)) for fact in report.facts]
     names = (*context.reporters, *context.duties)
     seen = BannerInputs(
-        # While the log cannot be read, `outage` says so on every page.
+        # While the log cannot be read, every page has the banner of `outage`.
         fault=log.writable() if log.memory_age_ms() is None else None,
         has_replicas=log.replica is not None,
         leader=if_readable(log.leader, None),
@@ -159,7 +159,7 @@ def service_health(context: WebContext) -> ServiceHealth:
 
 
 def banners(seen: BannerInputs) -> list[Banner]:
-    """The banners, errors first."""
+    """Make the banners, errors first."""
     return [*_errors(seen), *_warnings(seen)]
 
 
@@ -262,7 +262,7 @@ def _warnings(seen: BannerInputs) -> Iterator[Banner]:
 
 
 def _heard(context: WebContext, live: Iterable[GroupState], poll: WatchedCluster | None) -> list[Heard]:
-    """The clusters with a Burrow, silent ones first. A cluster needs none if its verdicts come from Kafka."""
+    """The clusters with a Burrow, silent clusters first. A cluster with verdicts from Kafka needs no Burrow."""
     now_ms, heard_ms = context.clock.wall_ms(), context.log.heard()
     ages = {cluster: max(0, now_ms - at_ms) / 1000 for cluster, at_ms in heard_ms.items()}
     longest = context.stale_after_ms / 1000

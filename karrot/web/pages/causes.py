@@ -1,4 +1,4 @@
-"""Describes the likely cause of a group's status in words, from the group's newest event and Burrow's own rules."""
+"""Describes the likely cause of a group's status, from the group's newest event and Burrow's rules."""
 
 from typing import NamedTuple
 
@@ -11,9 +11,9 @@ _UNEVEN_PARTITIONS = 3
 
 
 class Cause(NamedTuple):
-    """``brief`` fits into a table cell. ``sentence`` explains the cause. ``look`` says what to check next.
+    """A likely cause. ``brief`` fits into a table cell. ``sentence`` explains the cause. ``look`` says what to check.
 
-    ``runbook`` names the runbook that fits. It is empty for a status that Burrow does not document.
+    ``runbook`` names a runbook, and is empty for a status that Burrow does not document.
     """
 
     brief: str
@@ -28,11 +28,11 @@ _UNLISTED = Cause(
     "With Burrow, ask it: its /v3/kafka/<cluster>/consumer/<group>/status lists the partition.",
     "KarrotConsumerError",
 )
-"""The cause of ERR without a listed partition. "Slow" would suggest more consumers, and they would not help."""
+"""The cause of ERR without a listed partition. The cause "slow" would suggest more consumers, which would not help."""
 
 
 def cause(state: GroupState, seconds_since_commit: float | None) -> Cause | None:
-    """The likely cause of a group's status. ``None`` for a group that is OK.
+    """Find the likely cause of a group's status. Return ``None`` for a group that is OK.
 
     STOP, STALL and REWIND are statuses of single partitions. A group that is only slow has the status WARN.
     """

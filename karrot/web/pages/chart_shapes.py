@@ -1,7 +1,7 @@
 """Computes the trend of a group's newest lags, and the shapes of charts: sparklines, curves, bands of status.
 
-The templates draw these shapes as SVG. A curve has coordinates in a box of 1000 by 100. The SVG stretches the box to
-its width and height. Ticks are percentages of that width or height.
+The templates draw these shapes as SVG. A curve has coordinates in a box of 1000 by 100, which the SVG stretches. Ticks
+are percentages of the SVG's width or height.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,31 +18,31 @@ if TYPE_CHECKING:
     from karrot.history.results import HourlyHistory
 
 Point = tuple[float, float | None]
-"""Epoch seconds and a value. ``None`` means not known, and leaves a gap in the curve."""
+"""Epoch seconds and a value. ``None`` means an unknown value, and makes a gap in the curve."""
 
 _WIDE, _HIGH = 1000.0, 100.0
 _SPARK_WIDE, _SPARK_HIGH, _SPARK_EDGE = 96.0, 22.0, 2.5
 _Y_TICKS = 3
 _GAP = 4
-"""A curve has a gap where two points are more than this many usual distances apart, because no events came."""
+"""A curve has a gap where the time between two points is more than 4 times the median, because no events came."""
 
 _SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 _DAYS = (1, 2, 5, 7, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 _STEPS = (*_SECONDS, *(days * 86400 for days in _DAYS[1:]))
 _X_TICKS = 6
 _FORMS = ((60, "%H:%M:%S"), (86_400, "%H:%M"), (100 * 86_400, "%d %b"), (inf, "%b %Y"))
-"""Time formats, each with a limit in seconds. The first format with a limit above the step of the ticks is used."""
+"""Time formats with limits in seconds. The first format whose limit is above the ticks' step is used."""
 
 _HOUR_S = 3600
 _FEWEST = 2
 
 TRAIL_LENGTH = 30
-"""The number of a group's newest lags that its trend and its sparkline use."""
+"""The number of newest lags in a group's trend and sparkline."""
 
 _TREND_LAGS = 5
 _SLOW_LAGS = 15
 _ALONG_A_LINE = 0.9
-"""The least share of the lags' variance that a line must explain. For scattered lags, the share is far smaller."""
+"""The least share of the lags' variance that a line must explain. Scattered lags have a far smaller share."""
 
 _STEADY = 0.15
 """A lag counts as steady if its change is less than this share of its recent peak."""
@@ -58,7 +58,7 @@ class Trend(NamedTuple):
 
 
 class DrawnSpan(NamedTuple):
-    """A span of time in percent of the width, with its title."""
+    """A span of time, in percent of the width, with a title."""
 
     at: float
     width: float
@@ -82,7 +82,7 @@ class Tick(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """The span of time and the ticks that a page's charts share."""
+    """The span of time, in epoch seconds, and the ticks of all charts on a page."""
 
     start: float
     end: float
@@ -94,7 +94,7 @@ class Frame(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A curve. ``lines`` and ``areas`` are points of polylines and polygons. ``ticks`` are measured from the bottom."""
+    """A curve. ``lines`` has points of polylines, and ``areas`` points of polygons. ``ticks`` begin at the bottom."""
 
     lines: Sequence[str]
     areas: Sequence[str]
@@ -102,7 +102,7 @@ class Chart(NamedTuple):
 
 
 class Spark(NamedTuple):
-    """A curve in a table cell: points of a polyline, points of the polygon below it, and the end of the line."""
+    """A curve in a table cell: points of a polyline, points of the polygon below, and the last point."""
 
     line: str
     area: str
@@ -110,7 +110,7 @@ class Spark(NamedTuple):
 
 
 class ChartPoint(NamedTuple):
-    """A part of the width where the mouse pointer shows an event, in percent."""
+    """A part of the width, in percent, where the mouse pointer shows an event."""
 
     at: float
     width: float
@@ -118,7 +118,7 @@ class ChartPoint(NamedTuple):
 
 
 class GroupCharts(NamedTuple):
-    """The curves of one frame, with the incidents that shade them and the statuses below them."""
+    """The curves of one frame, with shaded incidents, and a band of statuses below the curves."""
 
     frame: Frame
     lag: Chart | None
@@ -129,21 +129,20 @@ class GroupCharts(NamedTuple):
 
 
 def point(summary: EventSummary) -> Point:
-    """The total lag of an event."""
+    """Make the point of an event's total lag."""
     return summary.observed_at_ms / 1000, summary.total_lag
 
 
 def recent(log: EventLog, keys: Sequence[GroupKey], limit: int = TRAIL_LENGTH) -> list[list[EventSummary]]:
-    """The newest events of each group, oldest first."""
+    """Read the newest events of each group, oldest first."""
     return [[each.summary for each in reversed(events)] for events in log.recent(keys, limit)]
 
 
 def trend(trail: Sequence[Point]) -> Trend | None:
-    """The trend of the newest lags, by least squares. ``None`` if there are too few lags.
+    """Compute the trend of the newest lags by least squares. Return ``None`` for too few lags.
 
-    The five newest lags show a fast change. A slow change is small compared with a large lag, for example after a
-    consumer was down all night. Only the 15 newest lags show it. Such a change counts as a trend if these lags lie
-    along one line and the newest lags still follow this line.
+    The five newest lags show a fast change. Only the 15 newest lags show a slow change of a large lag. A slow change is
+    a trend if the 15 lags lie along one line and the five newest lags change in the same direction.
     """
     newest = _line(trail[-_TREND_LAGS:])
     if newest is None:
@@ -158,10 +157,10 @@ def trend(trail: Sequence[Point]) -> Trend | None:
 
 
 def _line(trail: Sequence[Point]) -> tuple[float, float, float] | None:
-    """The line through the lags by least squares. ``None`` for fewer than three lags, or if times do not increase.
+    """Fit a line to the lags by least squares. ``None`` for fewer than three lags, or if times do not increase.
 
-    It has its slope in messages per second, its change in messages from the first lag to the last, and the share of the
-    lags' variance that it explains, from 0 to 1.
+    Returns the slope in messages per second, the change in messages from the first lag to the last, and the share of
+    the lags' variance that the line explains, from 0 to 1.
     """
     known = [(at, lag) for at, lag in trail if lag is not None]
     if len(known) < 3 or any(later[0] <= earlier[0] for earlier, later in pairwise(known)):  # noqa: PLR2004
@@ -176,7 +175,7 @@ def _line(trail: Sequence[Point]) -> tuple[float, float, float] | None:
 
 
 def spark(trail: Sequence[Point]) -> Spark | None:
-    """A sparkline above zero. ``None`` for fewer than two values."""
+    """Make a sparkline that begins at zero. Return ``None`` for fewer than two values."""
     values = [value for _, value in trail if value is not None]
     if len(values) < 2:  # noqa: PLR2004
         return None
@@ -193,7 +192,7 @@ def spark(trail: Sequence[Point]) -> Spark | None:
 
 
 def frame(start: float, end: float) -> Frame:
-    """A span of time with ticks at round times in UTC."""
+    """Make a frame of a span of time, with ticks at round times in UTC."""
     end = max(end, start + 1)
     step = next((each for each in _STEPS if (end - start) / each <= _X_TICKS), ceil((end - start) / _X_TICKS))
     form = next(form for below, form in _FORMS if step < below)
@@ -208,7 +207,7 @@ def frame(start: float, end: float) -> Frame:
 
 
 def chart(points: Sequence[Point], within: Frame, *, in_time: bool) -> Chart | None:
-    """A curve above zero. ``None`` if no value is known. ``in_time`` says that the values are seconds."""
+    """Make a curve with an axis from zero. ``None`` if no value is known. With ``in_time``, values are seconds."""
     top = max((value for _, value in points if value is not None), default=None)
     if top is None:
         return None
@@ -230,7 +229,7 @@ def chart(points: Sequence[Point], within: Frame, *, in_time: bool) -> Chart | N
 
 
 def _pieces(points: Sequence[Point]) -> Iterator[list[tuple[float, float]]]:
-    """Sequences of known values. A new one starts after a long time without events."""
+    """Split the points at unknown values and after a long time without events."""
     distances = sorted(later[0] - earlier[0] for earlier, later in pairwise(points))
     longest = _GAP * distances[len(distances) // 2] if distances else inf
     piece: list[tuple[float, float]] = []
@@ -245,7 +244,7 @@ def _pieces(points: Sequence[Point]) -> Iterator[list[tuple[float, float]]]:
 
 
 def bands(statuses: Iterable[Band], within: Frame) -> list[DrawnSpan]:
-    """Statuses as spans. Equal neighbours are joined."""
+    """Convert statuses to spans in percent. Consecutive equal statuses become one span."""
     joined: list[Band] = []
     for band in statuses:
         if joined and joined[-1].status == band.status and joined[-1].until >= band.since:
@@ -262,7 +261,7 @@ def bands(statuses: Iterable[Band], within: Frame) -> list[DrawnSpan]:
 
 
 def charts_of_events(newest: Sequence[EventSummary], now: float) -> GroupCharts | None:
-    """The charts of recent events up to ``now`` in epoch seconds. ``None`` for fewer than two events."""
+    """Make the charts of recent events up to ``now`` in epoch seconds. ``None`` for fewer than two events."""
     events = sorted(newest, key=lambda event: event.observed_at_ms)
     if len(events) < _FEWEST:
         return None
@@ -277,7 +276,7 @@ def charts_of_events(newest: Sequence[EventSummary], now: float) -> GroupCharts 
         within,
         chart([(at, one.total_lag) for one, at, _ in lasting], within, in_time=False),
         chart([(at, one.signals.lag_seconds) for one, at, _ in lasting], within, in_time=True),
-        # Each event of an incident shades the time up to the next event, whatever status the event has.
+        # Each event of an incident shades the time up to the next event, with any status.
         bands((Band(since, until, "incident") for one, since, until in lasting if one.kind is Kind.INCIDENT), within),
         bands((Band(since, until, one.told_status) for one, since, until in lasting), within),
         [ChartPoint(round(left, 2), round(right - left, 2), event) for event, (left, right) in parts],
@@ -285,7 +284,7 @@ def charts_of_events(newest: Sequence[EventSummary], now: float) -> GroupCharts 
 
 
 def charts_of_history(past: "HourlyHistory") -> GroupCharts:
-    """The charts of the last weeks, with one point per hour."""
+    """Make the charts of the last weeks, with one point per hour."""
     within = frame(past.start.timestamp(), past.end.timestamp())
     hours = [(at.timestamp(), lag, seconds, status) for at, (lag, seconds, status) in past.hours]
     incidents = [

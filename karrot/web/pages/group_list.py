@@ -1,4 +1,4 @@
-"""Makes the list of groups. It ranks, filters, counts and sorts them, and makes a row for each group on the page."""
+"""Ranks, filters, counts and sorts the groups of the list, and makes a row for each group on the page."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,18 +22,18 @@ _SEVERITY = {"ERR": 0, "WARN": 1, WELL: 3, "ABANDONED": 4, TEST: 5}
 _AT_LEAST = AgeKind.AT_LEAST
 _ODD = 2  # a status that Burrow does not document deserves attention
 _AT_ONCE = 10
-"""The groups whose events are read at once: each one has up to a megabyte of them."""
+"""The number of groups whose events, up to 1 MB a group, are read at once."""
 
 _VALUE = itemgetter(0)
 
 
 def counted_as(state: GroupState) -> str:
-    """The status under which a group is ranked and counted. Tests are apart, whatever their status is."""
+    """The status under which a group is ranked and counted. A test group always counts as ``TEST``."""
     return TEST if state.key.cluster in TEST_CLUSTERS and state.is_test else state.summary.status_text
 
 
 def _place(state: GroupState) -> tuple[int, float, int, GroupKey]:
-    """A group's place: by status, then by lag in seconds, then by lag. Unknown values and lower bounds come last."""
+    """The sort key of a group: status, lag in seconds, lag, name. Unknown values and lower bounds come last."""
     summary = state.summary
     signals, lag = summary.signals, summary.total_lag
     seconds = signals.lag_seconds
@@ -42,7 +42,7 @@ def _place(state: GroupState) -> tuple[int, float, int, GroupKey]:
 
 
 class RankedGroups(NamedTuple):
-    """Groups at one time, worst first, with their numbers by status. Many pages share one object.
+    """The groups at one time, worst first, with the number of groups by status. Many pages share one object.
 
     ``counts`` has the number of groups by `counted_as`, without Burrow's own groups. ``of_burrow`` has these numbers
     for Burrow's own groups. ``burrow_behind`` lists the clusters where Burrow's own group is not OK.
@@ -56,13 +56,12 @@ class RankedGroups(NamedTuple):
 
     @property
     def worst(self) -> GroupState | None:
-        """The worst group. ``None`` if all are OK."""
+        """The worst group. ``None`` if every group is OK, abandoned or a test."""
         first = next(iter(self.worst_first), None)
         return None if first is None or counted_as(first) in {*NO_PROBLEM, TEST} else first
 
 
 def rank(states: Iterable[GroupState]) -> RankedGroups:
-    """Rank groups, and count them."""
     ranked = sorted(states, key=_place)
     own = [each for each in ranked if has_burrow_name(each.key.consumer) and each.is_of_burrow]
     of_burrow = Counter(each.summary.status_text for each in own)
@@ -76,12 +75,12 @@ def rank(states: Iterable[GroupState]) -> RankedGroups:
 
 
 def ranked_groups() -> RankedGroups:
-    """The groups that are neither expired nor deleted. The pages of a second share them."""
+    """The groups that are neither expired nor deleted, at most one second old."""
     return page_cache().get(RankedGroups, lambda: rank(web_context().log.live()), longest_ms=1000)[0]
 
 
 class Order(NamedTuple):
-    """How groups are sorted: by a column, in the column's natural direction or in reverse.
+    """A sort order by a column, in the column's natural direction or in reverse.
 
     Unknown values and lower bounds come last in both directions. Groups with equal values are sorted worst first.
     """
@@ -91,7 +90,7 @@ class Order(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> "Order | None":
-        """Read ``lag``, or ``-lag`` for the reversed order. ``None`` if there is no such column."""
+        """Read ``lag``, or ``-lag`` for the reversed order. Return ``None`` for an unknown column."""
         column = text.removeprefix("-")
         return cls(column, text != column) if column == "status" or column in COLUMNS else None
 
@@ -99,7 +98,7 @@ class Order(NamedTuple):
         return "-" * self.reverse + self.column
 
     def sorted(self, worst_first: list[GroupState]) -> list[GroupState]:
-        """The groups in this order."""
+        """Sort a list that is worst first into this order."""
         if self.column == "status":
             return worst_first[::-1] if self.reverse else worst_first
         value, falling = COLUMNS[self.column]
@@ -119,14 +118,14 @@ COLUMNS: Mapping[str, tuple[Callable[[GroupState], Any], bool]] = {
     "incident": (lambda state: state.incident.since_ms if state.incident.open_id else None, False),
     "event": (lambda state: state.log_time_ms, True),
 }
-"""The columns for sorting, except status. Each has a function for its value, and says if the largest comes first."""
+"""The columns for sorting, except status: a function for the value, and whether the largest value comes first."""
 
 
 class GroupView(NamedTuple):
     """The values of a group that the list and the group's own page show. Times are in seconds.
 
-    ``age`` is the time since the group's newest event. ``old`` says that half of the silence until expiry has passed.
-    ``incident_age`` is then as of the newest event.
+    ``age`` is the time since the group's newest event. ``old`` says that half of the time until expiry has passed.
+    With ``old``, ``incident_age`` is the incident's age at the newest event.
     """
 
     state: GroupState
@@ -141,7 +140,7 @@ class GroupView(NamedTuple):
 def select(
     ranked: RankedGroups, wanted: GroupFilter, order: Order = WORST_FIRST
 ) -> tuple[RankedGroups, list[GroupState]]:
-    """The groups with the wanted names, and those of them that also have the wanted status, in this order."""
+    """Return the groups with the wanted names, and a sorted list of those with the wanted status."""
     by_name = wanted._replace(status=None)
     named = ranked if by_name == GroupFilter() else rank(by_name.among(ranked.worst_first))
     matching = named.worst_first if wanted.status is None else list(wanted.among(named.worst_first))
@@ -149,8 +148,8 @@ def select(
 
 
 def group_view(context: WebContext, state: GroupState, lags: Sequence[Point]) -> GroupView:
-    """One group with its cause, and the trend of its newest lags."""
-    # Use the log's own time. Then a change of the system clock does not change an event's age.
+    """Make the view of a group, with the cause and the trend of the newest lags."""
+    # With the log's own time, a change of the system clock does not change an event's age.
     age_ms = max(0, context.log.log_time_ms() - state.log_time_ms)
     old = age_ms > context.stale_after_ms / 2
     as_of_ms = context.clock.wall_ms() - (age_ms if old else 0)
@@ -160,17 +159,17 @@ def group_view(context: WebContext, state: GroupState, lags: Sequence[Point]) ->
 
 
 def seconds_until(until_ms: int, epoch_ms: int | None) -> float | None:
-    """The seconds from ``epoch_ms`` on. ``None`` if this time is not known."""
+    """The seconds from ``epoch_ms`` to ``until_ms``, at least 0. ``None`` if unknown."""
     return None if epoch_ms is None else max(0, until_ms - epoch_ms) / 1000
 
 
 def list_rows(context: WebContext, states: Sequence[GroupState]) -> Iterator[GroupView]:
-    """The groups of the list. They have no trends if the events cannot be read."""
+    """Make the views of the listed groups, without trends if the events cannot be read."""
     is_readable = True
     for start in range(0, len(states), _AT_ONCE):
         some = states[start : start + _AT_ONCE]
         lags: Sequence[Sequence[Point]] = [()] * len(some)
-        if is_readable:  # do not wait again for the others
+        if is_readable:  # after a failure, do not wait again
             try:
                 lags = [list(map(point, events)) for events in recent(context.log, [state.key for state in some])]
             except LogUnavailableError:

@@ -1,4 +1,4 @@
-"""Queries the pipeline's tables for a group's last weeks. Imports DuckDB only if there are tables, to save memory."""
+"""Queries the pipeline's tables for a group's last weeks. To save memory, imports DuckDB only for tables."""
 
 import threading
 from datetime import UTC, datetime
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from karrot.history.results import HourlyHistory
 
 _LONGEST_S = 1.5
-"""How long a page waits for the pipeline's tables. The whole page then takes less than two seconds."""
+"""The seconds that a page waits for the pipeline's tables. A whole page takes less than two seconds."""
 
 _MOST_COPIED = 512 * 2**20
-"""The most bytes that each worker copies of tables in S3."""
+"""The most bytes that each worker copies from tables in S3."""
 
 _KEPT_MS = 60_000
 _KEPT_ERROR_MS = 10_000
@@ -31,7 +31,7 @@ _log = structlog.get_logger(__name__)
 
 
 class NotReadable(NamedTuple):
-    """Why the tables cannot be read. Some errors have a stable code and a remedy."""
+    """The reason why the tables cannot be read. Some errors have a stable code and a remedy."""
 
     message: str
     code: str = ""
@@ -39,11 +39,11 @@ class NotReadable(NamedTuple):
 
 
 AskLastWeeks: TypeAlias = "Callable[[str, str], HourlyHistory | NotReadable | None]"
-"""``(cluster, consumer) -> last weeks``. ``None`` without tables."""
+"""Queries ``(cluster, consumer) -> last weeks``. Returns ``None`` without tables."""
 
 
 class LastWeeks:
-    """Queries the pipeline's tables at most once a minute for a group. Any thread may call it: see `AskLastWeeks`."""
+    """The thread-safe `AskLastWeeks`, which queries the tables at most once a minute for a group."""
 
     def __init__(self, tables: Place, clock: Clock) -> None:
         self._tables = tables
@@ -82,7 +82,7 @@ class LastWeeks:
             return NotReadable(str(error))
 
     def close(self) -> None:
-        """Remove the copies of tables in S3."""
+        """Remove the local copies of tables in S3."""
         with self._lock:
             if self._opened is not None:
                 self._opened.close()

@@ -1,4 +1,4 @@
-"""Keeps each page for some seconds, so that many readers of a page cost as much as one."""
+"""Keeps each page for some seconds, so that many readers cost as much as one reader."""
 
 import threading
 from collections.abc import Callable, Hashable
@@ -12,11 +12,11 @@ from karrot.clock import Clock
 EXTENSION = "karrot-pages"
 
 _SHARE = 100
-"""A value is used for 100 times as long as it took to make. So about one event in a hundred arrives while a value is
-made, and the 99th percentile of the events' latency hardly changes."""
+"""A value is used for 100 times as long as its computation took. So about 1 % of the events arrive during a
+computation, and the 99th percentile of the events' latency hardly changes."""
 
 _LONGEST_MS = 5000
-"""As long as a browser waits until it asks again."""
+"""The longest use of a value: the interval at which a browser refreshes the page."""
 
 _MOST = 64
 
@@ -24,7 +24,7 @@ V = TypeVar("V")
 
 
 class _Kept:
-    """One value, when it was made, and until when it is used. ``making`` is held by the thread that makes it."""
+    """One value, with the times of its making and expiry. The thread that makes the value holds ``making``."""
 
     def __init__(self) -> None:
         self.making = threading.Lock()
@@ -33,9 +33,9 @@ class _Kept:
 
 
 class PageCache:
-    """Keeps a few pages, and what they are made of. If making a value fails, nothing is kept.
+    """Keeps a few pages, and the values behind them. A failed computation stores no value.
 
-    One thread makes a value, and the others that need it wait for it. Nobody waits for another value.
+    One thread makes a value, and only the threads that need the same value wait.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -44,7 +44,7 @@ class PageCache:
         self._kept: dict[Hashable, _Kept] = {}
 
     def get(self, key: Hashable, make: Callable[[], V], longest_ms: int = _LONGEST_MS) -> tuple[V, int]:
-        """The value of a key, made now or at most ``longest_ms`` ago, and its age in milliseconds."""
+        """Return the value of a key, made at most ``longest_ms`` ago, and the value's age in milliseconds."""
         with self._lock:
             kept = self._kept[key] = self._kept.pop(key) if key in self._kept else _Kept()  # the newest is the last
             if len(self._kept) > _MOST:
@@ -59,12 +59,12 @@ class PageCache:
 
 
 def page_cache() -> PageCache:
-    """The cache of the current request's application."""
+    """Return the cache of the current request's application."""
     return cast("PageCache", current_app.extensions[EXTENSION])
 
 
 def kept(view: Callable[[], str]) -> Callable[[], Response]:
-    """A route whose page is kept by its URL, because a page does not depend on its reader. The answer has its age."""
+    """Cache a route's page by URL, because the page does not depend on the reader. The answer has the header Age."""
 
     @wraps(view)
     def answer() -> Response:

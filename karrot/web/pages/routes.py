@@ -52,9 +52,9 @@ routes.after_request(compress)
 @routes.get("/")
 @kept
 def index() -> str:
-    """All groups, worst first. Before the first event: instructions to get one."""
+    """Show all groups, worst first. Before the first event, show instructions for sending events."""
     context, wanted, order, page = web_context(), asked_filter(), _asked_order(), asked_number("page", 1, 999_999)
-    # After `watch` has stored verdicts, an empty list means that Kafka is away for longer than groups stay.
+    # After `watch` has stored verdicts, an empty list means that Kafka was unreachable until all groups expired.
     was_watched = WATCH in context.duties and context.log.size().last_seq
     if not (ranked_groups().worst_first or context.log.heard() or was_watched):
         return render_template("welcome.html", **_welcome(context))
@@ -84,7 +84,7 @@ def index() -> str:
 @routes.get("/group")
 @kept
 def show_group() -> str:
-    """One group: its cause, its recent events, its history, and queries for its values in other systems."""
+    """Show one group: cause, recent events, history, and queries for its values in other systems."""
     context = web_context()
     key = asked_key()
     state, watched = context.log.group(key), if_readable(lambda: watch_data_of_groups.live(context.log, key), None)
@@ -124,7 +124,7 @@ def show_group() -> str:
 @routes.get("/rejects")
 @kept
 def show_rejects() -> str:
-    """The bodies that /burrow refused, newest first."""
+    """Show the bodies that /burrow refused, newest first."""
     found = if_readable(lambda: web_context().log.rejects(_REJECTS_SHOWN), None)
     kept = [reject_shape(reject) for reject in found or ()]
     remedies = {code: CODES[code].remedy for code in sorted({each.code for each in kept} & CODES.keys())}
@@ -135,7 +135,7 @@ def show_rejects() -> str:
 
 @routes.get("/reporters")
 def list_reporters() -> Response:
-    """The progress of each reporter. The JSON has their names."""
+    """Show the progress of each reporter. The JSON has only the names."""
     context = web_context()
     if not html_asked():
         return _by_accept(jsonify(reporters=list(context.reporters)))
@@ -152,7 +152,7 @@ def list_reporters() -> Response:
 
 @routes.get("/reporters/<name>")
 def show_reporter(name: str) -> Response:
-    """One reporter with its last event. The JSON of an unknown reporter is an empty list, as in the first Karrot."""
+    """Show a reporter and its last event. The JSON of an unknown name has an empty list, as in the first Karrot."""
     context = web_context()
     if html_asked():
         reporter = next((each for each in progress(context) if each.name == name), None)
@@ -171,7 +171,7 @@ def show_reporter(name: str) -> Response:
 
 
 class _Body(msgspec.Struct):
-    """A stored body. Its content is passed on unchanged, also with fields that a newer Burrow adds."""
+    """A stored body. ``Event`` stays unchanged, with all fields that a newer Burrow adds."""
 
     Event: msgspec.Raw
 
@@ -192,7 +192,7 @@ def _asked_order() -> Order:
 
 
 def _past(context: WebContext, key: GroupKey) -> dict[str, Any]:
-    """The group's last weeks, or the error message if the tables cannot be read."""
+    """Query the group's last weeks. Return the error message if the tables cannot be read."""
     past = context.last_weeks(*key)
     if past is None or isinstance(past, NotReadable):
         return {"past": None, "past_unknown": past}
@@ -205,7 +205,7 @@ def _past(context: WebContext, key: GroupKey) -> dict[str, Any]:
 
 
 def _welcome(context: WebContext) -> dict[str, Any]:
-    """The instructions: the URL that Burrow should post to, from the URL of this page, and the configuration for it."""
+    """Make the instructions. The URL for Burrow's posts is derived from the URL of this page."""
     base = context.external_url or f"{request.scheme}://{request.host}"
     url = f"{base.rstrip('/')}/burrow"
     try:

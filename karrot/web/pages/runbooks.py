@@ -29,7 +29,7 @@ routes.after_request(compress)
 
 
 class Alert(NamedTuple):
-    """An alert in the index."""
+    """An alert in the index of runbooks."""
 
     name: str
     subject: str
@@ -38,7 +38,7 @@ class Alert(NamedTuple):
 
 
 class Runbooks:
-    """A folder of Markdown runbooks, named after the alerts of a rules file. Files are read when they are needed."""
+    """Reads Markdown runbooks, which have the names of alerts in a rules file, from a folder at each request."""
 
     def __init__(self, folder: Path, rules: Path) -> None:
         self._folder = folder
@@ -51,7 +51,7 @@ class Runbooks:
         found = {}
         for group in yaml.safe_load(self._rules.read_text(encoding="utf-8"))["groups"]:
             for rule in group["rules"]:
-                # The summary has the values of labels: the index shows the names of the labels instead.
+                # The index shows the names of labels instead of their values.
                 parts = enumerate(_LABEL.split(rule["annotations"]["summary"]))
                 words = (Markup("<var>{}</var>").format(part) if at % 2 else escape(part) for at, part in parts)
                 subject, severity = _SUBJECTS[group["name"]], rule["labels"]["severity"]
@@ -59,7 +59,7 @@ class Runbooks:
         return found
 
     def html(self, name: str) -> Markup:
-        """The HTML of a runbook without its title, with links to the other pages and to the online documentation."""
+        """Render a runbook without its title to HTML, with links to other runbooks and the online documentation."""
         text = (self._folder / f"{name}.md").read_text(encoding="utf-8")
         _open, _title, _close, *tokens = self._markdown.parse(text)
         for token in tokens:
@@ -74,14 +74,14 @@ class Runbooks:
 
 @routes.get("/runbooks")
 def list_runbooks() -> str:
-    """Every alert with its runbook."""
+    """List all alerts with links to their runbooks."""
     subjects = groupby(_runbooks().alerts.values(), key=lambda alert: alert.subject)
     return render_template("runbooks.html", subjects=[(subject, list(alerts)) for subject, alerts in subjects])
 
 
 @routes.get("/runbooks/<name>")
 def show_runbook(name: str) -> str:
-    """One runbook. The name may end in ``.md``, because the rules for Prometheus link to files with this suffix."""
+    """Show one runbook. The name may end in ``.md``, because Prometheus's rules link to files with this suffix."""
     found = _runbooks()
     alert = found.alerts.get(name.removesuffix(".md"))
     if alert is None:
