@@ -45,8 +45,9 @@ def open_client(options: Options, environ: Mapping[str, str]) -> "CloudWatchClie
     """Open a new client. The client reads the credentials and configuration files again.
 
     Raises boto3's errors (`karrot.aws.classify_errors.fault_of`), for example ``NoRegionError``,
-    ``ProfileNotFound``, ``FileNotFoundError`` or ``ValueError``. The Region comes from ``environ``. boto3 reads everything else from the
-    environment of the process. Call this function after the fork, in the process that publishes.
+    ``ProfileNotFound``, ``FileNotFoundError`` or ``ValueError``. The Region comes from ``environ``. boto3 reads
+    everything else from the environment of the process. Call this function after the fork, in the process that
+    publishes.
     """
     from botocore.config import Config
     from botocore.session import Session
