@@ -1,4 +1,4 @@
-"""``karrot groups``, ``status`` and ``lag``: print consumer groups as Burrow and Kafka report them."""
+"""``karrot groups``, ``status`` and ``lag``: print consumer groups from Burrow, from Kafka or from both."""
 
 import time
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Runs ``karrot demo``: a simulated Burrow, the real service in its own process, and a fake CloudWatch.
+"""Runs ``karrot demo``: the real service in a process of its own, a simulated Burrow, and a fake CloudWatch.
 
 The three programs communicate over HTTP, and only on this machine.
 """

@@ -1,4 +1,4 @@
-"""Serves events in coroutines, and all other requests in threads that run Flask, as the ASGI application of a worker.
+"""Answers a worker's requests over ASGI: stores events without Flask, and passes others to Flask in threads.
 
 The coroutine of an event passes the event to the log's writer, and answers after the commit. No thread waits for a
 client's request. Only the bodies of events are read.

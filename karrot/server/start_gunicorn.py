@@ -1,4 +1,4 @@
-"""Starts gunicorn inside Karrot. A parent process holds the settings, and each worker process builds the service.
+"""Starts gunicorn from Karrot: a parent process keeps the settings, and each worker builds the service.
 
 SIGHUP reads the settings again. New workers start with the new settings while the old workers finish. If the new
 settings are wrong, the old settings stay. On SIGTERM, the server finishes open requests and stops. On SIGINT, the

@@ -1,4 +1,4 @@
-"""Commits groups of writes to PostgreSQL."""
+"""Commits the writes of several requests to PostgreSQL in one transaction."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

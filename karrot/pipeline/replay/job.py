@@ -1,4 +1,4 @@
-"""Runs ``karrot pipeline replay``: applies several sets of Burrow's rules to past commits and log ends."""
+"""Runs ``karrot pipeline replay``: judges past commits by several sets of Burrow's rules, and compares the sets."""
 
 import math
 from collections.abc import Collection, Sequence

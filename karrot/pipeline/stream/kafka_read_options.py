@@ -1,4 +1,4 @@
-"""Defines how Spark's Kafka connector reaches a cluster, and where it starts to read a topic.
+"""Defines the options of Spark's Kafka source: how it reaches a cluster, and the offsets at which it starts.
 
 This module does not import Spark. Client properties have the names of Kafka's Java client, as in a file for the
 ``--command-config`` of Kafka's own tools. The values of properties can be secrets, so no ``repr`` and no error message

@@ -1,4 +1,4 @@
-"""Keeps the metrics of a command of the pipeline, and serves them and the health of the process on a port."""
+"""Serves the metrics and the health of a long-running pipeline command on a port of its own."""
 
 import socket
 import threading

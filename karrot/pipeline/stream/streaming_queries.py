@@ -1,4 +1,4 @@
-"""Starts streaming queries, names their batches, and runs the queries until they end or are stopped.
+"""Starts streaming queries from their checkpoints, gives each batch an id, and runs them until they end or are stopped.
 
 If possible, a query is stopped between two batches. A batch that loses rows fails, and is repeated.
 """
