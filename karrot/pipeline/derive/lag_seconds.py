@@ -54,7 +54,7 @@ def _all_samples(ends: DataFrame, partitions: DataFrame) -> DataFrame:
 
 
 def _agreeing(samples: DataFrame, within: Sequence[str]) -> DataFrame:
-    """Keep one sample per moment, without the samples that `log_end_samples` leaves out."""
+    """Keep one sample per timestamp, without the samples that `log_end_samples` leaves out."""
     of_day = Window.partitionBy(*LOG, "day").orderBy("at_ms")
     whole_day = of_day.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     just_before = Window.partitionBy(*within).orderBy("at_ms").rangeBetween(-_BEHIND_MS, -1)
@@ -100,8 +100,8 @@ def with_log_end(
 ) -> DataFrame:
     """Add to each row, in the column ``name``, the last sample whose ``sampled`` is at most the row's ``asked``.
 
-    Of equal samples, the row gets the latest. ``ends`` are `sample_spans`. The as-of join is a union of rows and
-    samples, ordered by place. Each row takes the last sample before it.
+    If samples have the same ``sampled``, the row gets the latest of them. ``ends`` are `sample_spans`. The as-of join
+    is a union of rows and samples, ordered by place. Each row takes the last sample before it.
     """
     span = F.struct(*(each for each in ends.columns if each not in within))
     row = F.struct(*rows.columns)
@@ -236,10 +236,10 @@ def by_hindsight(
 
 
 def is_inexact() -> Column:
-    """Whether the lag in seconds of the max-lag partition is extrapolated or a lower bound.
+    """Whether the max-lag partition's lag in seconds is extrapolated or a lower bound.
 
-    Events of ``karrot pipeline evaluate`` do not say how it is known. It is extrapolated if the committed offset is
-    below the first log end that the verdict knows, as in `karrot.signals`.
+    Events of ``karrot pipeline evaluate`` do not say how the lag is known. The lag is extrapolated if the committed
+    offset is below the first log end that the verdict knows, as in `karrot.signals`.
     """
     below = (F.col("max_lag_committed") < F.col("max_lag_first_end")) & (F.col("max_lag") > 0)
     is_of_worst = (F.col("lag_seconds_topic") == F.col("max_lag_topic")) & (
