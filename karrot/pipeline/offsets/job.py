@@ -237,7 +237,7 @@ class LandOffsets:
         return summary, topics
 
     def _known(self, days: Collection[date], batch_id: str) -> DataFrame | None:
-        """The places of the cluster's records that the tables have on these days; ``None`` if there are none.
+        """Return the places of the cluster's stored records on these days, or ``None`` if no records are stored.
 
         A checkpoint of Spark's Kafka source passes each record once, so only batches of other checkpoints count then.
         """

@@ -36,7 +36,7 @@ _ROWS_AT_ONCE: Final = 10_000
 
 
 class UnreadableMetadata(ValueError):  # noqa: N818 (names the state of the record)
-    """The record is cut off, or Kafka does not write such a record. The text is a stable code."""
+    """The record is cut off, or Kafka does not write such a record. The message is a stable code."""
 
 
 @dataclass(slots=True)
@@ -200,7 +200,7 @@ def _parse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _rows(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row for each member and assigned partition. A member without partitions, or a group without members, has one.
+    """Make a row per member and assigned partition. A member without partitions, or a group without members, has one.
 
     A deleted group has no value.
     """

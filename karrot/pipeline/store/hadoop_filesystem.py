@@ -28,7 +28,7 @@ _SCHEME = re.compile(r"^([a-z0-9+.-]+):/+", re.ASCII)
 _WILD = re.compile(r"[\\*?\[\]{}]")
 _OBJECT_STORES: Final = frozenset({"s3", "s3a", "s3n", "gs"})
 _IF_NONE_MATCH: Final = "fs.option.create.conditional.overwrite"
-"""Without this option, Hadoop's client for S3 asks whether the object exists, and then overwrites it all the same."""
+"""Without this option, Hadoop's client for S3 asks whether the object exists, and then overwrites the object anyway."""
 
 _COPY_BYTES: Final = 1024 * 1024
 
