@@ -111,7 +111,7 @@ class Step(NamedTuple):
 
 
 class StepFailure(NamedTuple):
-    """Why a step failed: a stable code, and a sentence. If ``is_final``, no later turn can succeed."""
+    """The reason why a step failed: a stable code and a sentence. If ``is_final``, no later turn can succeed."""
 
     code: str
     reason: str

@@ -92,7 +92,8 @@ class Tables:
         paths = [table] if days is None else [self.path(name, f"day={day.isoformat()}") for day in sorted(set(days))]
         there = [path for path in paths if exists(spark, path)]
         if not there:
-            # The filter lets the optimizer see that the table is empty, and leave out what depends on it.
+            # The filter lets the optimizer see that the table is empty, and leave out the steps that depend on the
+            # table.
             return spark.range(0).where(F.lit(False)).select(rows([], schema))
         reader = spark.read.schema(schema).option("basePath", table)
         return reader.parquet(*map(literal, there)).select(*columns_of(schema))
@@ -242,7 +243,7 @@ def write_note(spark: SparkSession, tables: Tables, note: Note) -> None:
 
 
 def files_present(spark: SparkSession, tables: Tables) -> dict[date, list[str]]:
-    """The days of the `WATCHED` tables, each with the names of its files. Raises OSError like `sound`."""
+    """Return the days of the `WATCHED` tables, each with the names of its files. Raises OSError like `sound`."""
     files: dict[date, list[str]] = {}
     for name in WATCHED:
         for path in sound(tables.read(spark, name)).inputFiles():
@@ -257,12 +258,12 @@ def days_present(spark: SparkSession, tables: Tables) -> dict[date, str]:
 
 
 def digest(names: Iterable[str]) -> str:
-    """A short hash of the names of files, each ``table/YYYY-MM-DD/…``."""
+    """Return a short hash of file names, each ``table/YYYY-MM-DD/…``."""
     return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:16]
 
 
 def changed_days(note: Note, found: Mapping[date, str], rules: str) -> list[date]:
-    """The days to derive, in order. These include unfinished days, and days whose files were deleted."""
+    """Return the sorted days to derive, with unfinished days and days whose files were deleted."""
     if note.rules != rules:
         return sorted({*found, *note.days, *note.unfinished})
     known = {day: derived.files for day, derived in note.days.items()}
@@ -285,7 +286,7 @@ class _Mark(msgspec.Struct):
 
 
 def require_known_format(spark: SparkSession, tables: Tables) -> None:
-    """Raise NewerTables if a newer Karrot wrote the tables. Mark tables that have no mark, or one without a version."""
+    """Raise NewerTables if a newer Karrot wrote the tables. Mark tables without a versioned mark."""
     path = tables.path(_FILE)
     try:
         found = msgspec.json.decode(read_text(spark, path) or "", type=_Mark).format
