@@ -29,7 +29,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def seconds_left() -> float | None:
-    """The time that is left, at least zero; ``None`` without a limit."""
+    """Return the seconds before the time limit, at least 0; ``None`` without a limit."""
     limit = _limit.get()
     return None if limit is None else max(0.0, limit[1] - monotonic())
 
@@ -62,7 +62,7 @@ class StoredTables(Protocol):
     """
 
     def exists(self, table: str = "") -> bool:
-        """Whether there is anything at this place, or such a table, even without data."""
+        """Whether this place, or a table at this place, exists, even without data."""
 
     def days(self, table: str, wanted: IsWanted) -> tuple[date, ...]:
         """The wanted days that have a file that is not empty, in order. A power failure can leave empty files."""
@@ -130,7 +130,7 @@ class TablesInFolder:
             raise HistoryError(f"{note} cannot be read ({error.strerror}): let this user read it") from error
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: a folder has no connections."""
 
     def _folders(self, table: str, wanted: IsWanted) -> Iterator[tuple[date, Path]]:
         """The folders of the wanted days, in order."""

@@ -38,7 +38,7 @@ _MIB: Final = 1 << 20
 _PREFIX: Final = "karrot-tables-"
 _LOCK: Final = ".lock"
 _STARTS_S: Final = 60
-"""A younger folder may be of a process that has not locked it yet."""
+"""A folder younger than this may belong to a process that has not locked the folder yet."""
 
 _LISTING_S: Final = 1.0
 
@@ -249,7 +249,7 @@ class _Copies:
             self._sizes.move_to_end(file.path)
 
     def release(self, file: StoredFile) -> None:
-        """The file may make room for others."""
+        """End one use of this file. Unused files can be removed."""
         with self._lock:
             self._uses[file.path] -= 1
 
@@ -258,7 +258,7 @@ class _Copies:
         self._held.close()
 
     def _make_room(self) -> bool:
-        """Remove unused files, the least recently used first, until the rest is small enough. Whether it is."""
+        """Remove unused files, the least recently used first, until the other files fit. Return whether they fit."""
         with self._lock:
             rest = sum(self._sizes.values()) - self._most_bytes
             for path in [path for path in self._sizes if not self._uses[path]]:

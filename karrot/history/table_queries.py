@@ -48,7 +48,7 @@ SELECT cluster, consumer, epoch_ms(min(minute)), epoch_ms(max(minute)), arg_max(
   arg_max(lag_last, minute), max(lag_max), max(lag_seconds_max), count(*), count(*) FILTER (not_ok > 0)
 FROM (SELECT *, {severity("worst_status")} AS severity FROM {{table}} WHERE {IN_SPAN}{{named}}) GROUP BY ALL
 """  # noqa: S608 (constants; every value is bound)
-"""The query uses the numbers of statuses. With texts, it takes 1.5 times as long. ``arg_max`` ignores NULL."""
+"""The query uses the numbers of statuses. With strings, the query takes 1.5 times as long. ``arg_max`` ignores NULL."""
 
 JUDGED = f"""
 SELECT DISTINCT filename, cluster, consumer
@@ -110,7 +110,7 @@ class Whom(TypedDict, total=False):
 class History:
     """Queries the tables in a folder or in S3, from any number of threads. Answers are immutable.
 
-    An answer shows each table as it was at one moment, even while ``karrot pipeline derive`` replaces days of the
+    An answer shows each table as it was at one time, even while ``karrot pipeline derive`` replaces days of the
     table. A method that cannot answer raises a `HistoryError` for the user. An empty answer is not an error.
 
     ``memory`` limits DuckDB's memory. ``most_copied`` limits the bytes of files that are copied from S3, for all
@@ -250,7 +250,7 @@ class History:
     def describe(
         self, group: str, at: datetime, *, cluster: str | None = None, look_back: timedelta = _WEEK
     ) -> GroupDescription | None:
-        """A group's offsets, lags and owners at a moment; ``None`` if the tables have no data of the group.
+        """A group's offsets, lags and owners at one time; ``None`` if the tables have no data of the group.
 
         The values come from the records of ``__consumer_offsets``. For a group without such records, they come from
         events of resync and watch. Raises `UnclearGroup` if several clusters have the group and ``cluster`` is
@@ -275,7 +275,7 @@ class History:
         look_back: timedelta | None = None,
         **whom: Unpack[Whom],
     ) -> Risks:
-        """The offsets that are or will be lost. ``retention`` is Kafka's. ``look_back`` is a day more by default."""
+        """The offsets that are or will be lost. By default, ``look_back`` is a day more than Kafka's ``retention``."""
         self._start("commits")
         back = LookBack(self._duck, at, look_back or retention + _DAY, _names(whom))
         return risks(back, within, retention, has_members=bool(self._tables.days("members", back.has)))

@@ -1,4 +1,4 @@
-"""Defines time ranges, parses moments and step lengths as users write them, and converts moments to milliseconds."""
+"""Defines time ranges, parses times and step lengths as users write them, and converts times to milliseconds."""
 
 import re
 from dataclasses import dataclass
