@@ -35,7 +35,7 @@ class Derived(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The note of derived days, and the ``unfinished`` ones with their state before the run that began them."""
+    """The note of derived days. ``unfinished`` days have their state before the run that began to derive them."""
 
     rules: str = ""
     days: dict[date, Derived] = {}

@@ -41,7 +41,7 @@ def lag_at(log_end: int, seen_ms: int, offset: int, committed_ms: int) -> int | 
 
 
 class LookBack(NamedTuple):
-    """The records of the groups with these ``names``, from ``length`` before the time ``at`` up to it."""
+    """The records of the groups with these ``names``, from ``length`` before the time ``at`` up to ``at``."""
 
     duck: Duck
     at: datetime
@@ -61,7 +61,8 @@ class OffsetHistory(NamedTuple):
     """The commits before a partition's newest record.
 
     ``last_offset`` is the newest committed offset, even if it was deleted later. ``offset_then`` is the offset at the
-    earlier time ``then_ms``. Without a commit up to the requested time, both are those of the first commit.
+    earlier time ``then_ms``. Without a commit up to that time, ``offset_then`` and ``then_ms`` are those of the first
+    commit.
     """
 
     expire_ms: int | None

@@ -118,7 +118,7 @@ class GroupDescription(NamedTuple):
 
 
 class StalePartition(NamedTuple):
-    """A partition with unread messages whose committed offset has not moved ``since`` then."""
+    """A partition with unread messages whose committed offset has not moved since the time ``since``."""
 
     cluster: str
     group: str
@@ -138,7 +138,7 @@ class StaleGroups(NamedTuple):
     """The partitions that were stale at one time, and the newest times of the data.
 
     ``committed_at`` is the time of the groups' newest commit, ``looked_at`` the time of their topics' newest log-end
-    sample. What happened after this sample is unknown.
+    sample. Changes after this sample are unknown.
     """
 
     at: datetime

@@ -179,7 +179,7 @@ class TablesInS3:
                             raise AnswerTooLarge(f"{aside} cannot be written ({error.strerror})") from error
             aside.rename(file.path)
         finally:
-            aside.unlink(missing_ok=True)  # after an error, it would count against no limit
+            aside.unlink(missing_ok=True)  # after an error, no limit would count the file
             with self._lock:
                 del self._copying[file.path]
             self._copies.release(file)
@@ -210,7 +210,7 @@ class TablesInS3:
 
 
 class _Copies:
-    """The copies of one process, in a folder of limited size. The next process removes one that was left."""
+    """The copies of one process, in a folder of limited size. The next process removes a folder that was left."""
 
     def __init__(self, most_bytes: int) -> None:
         for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):

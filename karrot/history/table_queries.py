@@ -78,7 +78,7 @@ _MAKERS = {
     "lag_minute": _DERIVE,
 }
 _FIRST = dict.fromkeys(("offsets_minute", "partition_lag_minute"), "offsets_minute")
-"""The table whose absence a query about another table reports; ``lag_minute`` if the other table is not here."""
+"""The table that an error calls missing, by the queried table; ``lag_minute`` for a table without an entry."""
 
 _GIB: Final = 1 << 30
 _DAY_MS: Final = 86_400_000
@@ -101,7 +101,7 @@ GROUP_ORDERS: Mapping[str, Callable[[GroupHistory], Any]] = {
 
 
 class Whom(TypedDict, total=False):
-    """The cluster and the group that an answer is about. ``None`` stands for all."""
+    """The cluster and the group of an answer. ``None`` stands for all clusters or groups."""
 
     cluster: str | None
     group: str | None

@@ -107,7 +107,7 @@ def is_seen_by(parts: Sequence[Part], margin: timedelta) -> Column:
 
 
 def replace_parts(tables: Tables, rows: DataFrame, table: str, parts: Iterable[Part]) -> None:
-    """Replace the files of the parts. A day that is whole may have been in parts until now, so its other files go."""
+    """Replace the files of the parts. If a day is whole, delete its other files, because the day may have had parts."""
     tables.replace_files(rows, table, {part.day: part.file(table) for part in parts})
     for part in parts:
         if part.is_whole:
@@ -115,7 +115,7 @@ def replace_parts(tables: Tables, rows: DataFrame, table: str, parts: Iterable[P
 
 
 def chunks(parts: Iterable[Part]) -> Iterator[list[Part]]:
-    """Distribute the parts over chunks, which keep their order. A chunk has at most eight parts, each of another day.
+    """Distribute the parts, in order, over chunks. A chunk has at most eight parts, all of different days.
 
     One Spark job writes a chunk.
     """
@@ -142,7 +142,7 @@ class DayLayout(NamedTuple):
 
     @property
     def noted(self) -> dict[int, str]:
-        """The digests for the note. A day of one part needs none, because the note has the digest of all its files."""
+        """The digests for the note. A day of one part needs no digest: the note has the digest of all its files."""
         return {} if self.parts[0].is_whole else {part.begins: files for part, files in self.digests.items()}
 
     def changed(self, before: Derived | None) -> list[Part]:
@@ -176,7 +176,7 @@ class Layouts(NamedTuple):
         written = self._begins_written(day)
         begins = [0] if stays_whole else written or [0]
         if not stays_whole and sum(batch.rows for batch in batches) > self.part_rows * len(begins):
-            # Unless it is known how far the day was derived, its last part stays as it is.
+            # If the end of the derived time is unknown, the last part of the day is not split.
             free = before.until if before and before.until else _DAY_MINUTES if written else 0
             begins = split(begins, self._rows_by_step(day), free, self.part_rows)
         digests: dict[Part, str] = {}

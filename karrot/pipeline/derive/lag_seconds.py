@@ -23,7 +23,7 @@ _BEHIND_MS: Final = 60_000
 """How old a verdict's log end can be. Burrow's log ends are up to one refresh old, by default 10 s."""
 
 _LOG_OF_DAY: Final = (*LOG, "day")
-"""One log on one day. Samples of other days are not used, so a change of these samples never changes this day."""
+"""The columns of one log on one day. Samples of other days are not used, so they never change this day."""
 
 _LAST: Final = 2**63 - 1
 _EXACT, _EXTRAPOLATED, _AT_LEAST = (kind.name.lower() for kind in AgeKind)
@@ -59,7 +59,7 @@ def _agreeing(samples: DataFrame, within: Sequence[str]) -> DataFrame:
     whole_day = of_day.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     just_before = Window.partitionBy(*within).orderBy("at_ms").rangeBetween(-_BEHIND_MS, -1)
     kept = (
-        # All that follows is within a log. With this, the samples are shuffled only once.
+        # All later steps stay within a log, so this shuffle of the samples is the only one.
         samples.repartition(*within)
         .groupBy(*LOG, "day", "at_ms", "polled")
         .agg(*(F.max(name).alias(name) for name in ("start_offset", "end_offset")))

@@ -139,7 +139,7 @@ def reach(days: Collection[date], existing: Sequence[date], silence: timedelta) 
 def _replace_incidents(
     spark: SparkSession, tables: Tables, computed: DataFrame, summaries: _Summaries, since: date | None
 ) -> None:
-    """Replace the incidents that can differ, but write only the days whose rows do.
+    """Replace the incidents that can differ, but write only days whose rows differ.
 
     With ``since``, these are the incidents of this day and later days, and those that were open at its beginning: each
     of them is ``computed``, or it had no id and may have got one since.

@@ -82,7 +82,7 @@ KEY_TYPES: Final[Mapping[int, str]] = dict(enumerate(_TYPES.split()))
 """The names of record types in Kafka 4, by the first int16 of the key. Commits of all protocols have type 1."""
 
 _NULL: Final = 0xFFFF
-"""The length of a string that is null: -1, read as an unsigned number."""
+"""The length field of a null string: -1, read as an unsigned number."""
 _LONGEST: Final = 0x7FFF
 _MOST_INT: Final = 0x7FFFFFFF
 _ANY_PARTITIONS: Final = 1_000_000

@@ -1,7 +1,7 @@
 """Parses the metadata of classic groups in ``__consumer_offsets``, and makes the table ``members`` from it.
 
-Records of metadata are few and hold arrays of arrays, so Python parses them one by one. Commits are a hundred times as
-many, so they stay in the JVM.
+Records of metadata are few and hold arrays of arrays, so Python parses them one by one. There are a hundred
+times as many commits, so commits stay in the JVM.
 
 Kafka's ``GroupMetadataValue.json`` defines the layout. Numbers are big-endian. Versions 0 to 3 have int16 and int32
 lengths. From version 4 on, lengths are unsigned varints, and there are tagged fields. A member's assignment is a field

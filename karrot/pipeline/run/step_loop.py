@@ -1,7 +1,7 @@
 """Runs the steps of the pipeline in turns, until the process has to stop.
 
 A step that fails does not stop the other steps or the process: the next turn tries again. After a failure, the next
-turn comes earlier than usual, and after more failures later and later again.
+turn starts earlier than usual. Each further failure doubles the pause, up to the interval.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -141,7 +141,7 @@ class LinkedStop(Event):
 class TurnLoop:
     """The loop. ``explain`` turns the name and the error of a step into a `StepFailure`.
 
-    ``remember`` gets the time at which a turn without a failure ended, in epoch seconds. If it fails, that is logged.
+    ``remember`` gets the end of a turn without a failure, in epoch seconds. Errors of ``remember`` are logged.
 
     ``started_ms`` is the time on the boot clock at which the open turn started; ``None`` between two turns.
     """

@@ -33,7 +33,7 @@ _TRIES = 20
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """The holder of a lease. ``seconds`` is the length of the lease. A holder that ended leaves a note that is free."""
+    """The holder of a lease. ``seconds`` is the length of the lease. ``is_free`` means that the holder ended."""
 
     command: str = "another command"
     host: str = ""
@@ -322,8 +322,8 @@ def writing(
 ) -> Iterator[Tables]:
     """Hold a lease, and yield tables that can be written as long as the lease lasts.
 
-    If the tables have a lease already, both must last. First, this deletes what killed runs left. Raises LeaseHeld,
-    LeaseLost, NewerTables, OSError and Py4JJavaError.
+    If the tables have a lease already, both leases must last. Before the yield, deletes files that killed runs left.
+    Raises LeaseHeld, LeaseLost, NewerTables, OSError and Py4JJavaError.
     """
     require_known_format(spark, tables)
     clock = clock or SystemClock()
@@ -352,7 +352,7 @@ def writing(
 def release_all() -> None:
     """Free the leases of this process, before it ends in the middle of a job.
 
-    A lock of the kernel ends with the process, and that of its JVM when the JVM has ended its writes.
+    The process's kernel lock ends with the process. The JVM's lock ends when the JVM has ended its writes.
     """
     for lease in [*_held]:
         if not lease.lock.ends_with_process:
