@@ -175,7 +175,7 @@ class Risk(NamedTuple):
 
 
 class Risks(NamedTuple):
-    """The risks at a moment. ``unknown`` names the data that the tables lack for these groups.
+    """The risks at one time. ``unknown`` names the data that the tables lack for these groups.
 
     Without ``log ends``, neither deleted offsets nor lost messages are found; without ``log starts``, no lost messages.
     Without ``members``, an offset counts as ``expires`` only if Kafka wrote when the offset expires.

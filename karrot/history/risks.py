@@ -28,7 +28,7 @@ from karrot.history.results import Risk, Risks
 from karrot.history.time_ranges import epoch_ms, moment_of
 
 _WINDOW = timedelta(days=1)
-"""The growth of a log's start and end is measured over this time."""
+"""The time over which the growth of a log's start and end is measured."""
 _MS = timedelta(milliseconds=1)
 _NEVER_MS = epoch_ms(datetime(9999, 1, 1, tzinfo=UTC))
 """An ``expire_ts`` of at least this value means "never": clients could request an unlimited retention."""

@@ -13,7 +13,7 @@ from karrot.history.days_with_data import NOTE, day_of
 from karrot.history.results import HistoryError, TooSlow
 
 _limit: ContextVar[tuple[float, float] | None] = ContextVar("time limit of the history", default=None)
-"""The time limit of a thread's queries in seconds, and its end."""
+"""The time limit of a thread's queries in seconds, and the end of the limit."""
 
 IsWanted: TypeAlias = Callable[[date], bool]
 
@@ -77,7 +77,7 @@ class StoredTables(Protocol):
         """Have these versions of the files at their paths inside the ``with`` block. Raises `FilesChanged`."""
 
     def note(self) -> bytes | None:
-        """The note of derived days; ``None`` if there is none."""
+        """The note of derived days; ``None`` if there is no note."""
 
     def close(self) -> None:
         """Release connections and temporary files."""
@@ -104,7 +104,7 @@ class TablesInFolder:
         return tuple(found)
 
     def files(self, table: str, wanted: IsWanted, *, now: bool = False) -> tuple[StoredFile, ...]:  # noqa: ARG002
-        """The files, as they are now. Raises `FilesChanged` if one disappears: its successor could be missing."""
+        """The files, as they are now. Raises `FilesChanged` if a file disappears: the new file could be missing."""
         found = []
         try:
             for day, folder in self._folders(table, wanted):

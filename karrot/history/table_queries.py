@@ -114,8 +114,7 @@ class History:
     table. A method that cannot answer raises a `HistoryError` for the user. An empty answer is not an error.
 
     ``memory`` limits DuckDB's memory. ``most_copied`` limits the bytes of files that are copied from S3, for all
-    queries together. A search of older records ends
-    ``look_back`` before the moment ``at``.
+    queries together. A search of older records ends ``look_back`` before the time ``at``.
     """
 
     def __init__(self, tables: Place, *, threads: int = 2, memory: str = "512MB", most_copied: int = 4 * _GIB) -> None:
@@ -281,7 +280,7 @@ class History:
         return risks(back, within, retention, has_members=bool(self._tables.days("members", back.has)))
 
     def last_commit(self, at: datetime, *, look_back: timedelta = _WEEK, **whom: Unpack[Whom]) -> datetime | None:
-        """The time of these groups' newest commit. Without a commit, "no partition is stale" says nothing."""
+        """The time of these groups' newest commit; ``None`` without a commit: then `stale` proves nothing."""
         self._start("commits")
         return last_commit(LookBack(self._duck, at, look_back, _names(whom)))
 

@@ -34,7 +34,7 @@ class Segment(NamedTuple):
     written_on: date
 
     def missing(self, lines: int) -> int:
-        """How many lines the segment lacks, compared with the number in its name."""
+        """Count the lines that the segment lacks, compared with the number in its name."""
         return max(0, self.promised - lines)
 
 

@@ -162,7 +162,7 @@ def modified_ms(spark: SparkSession, path: str) -> int | None:
 
 
 def newest_ms(spark: SparkSession, directory: str) -> int:
-    """Return the mtime of the newest file below a directory, or of a directory without files.
+    """Return the mtime, in milliseconds, of the newest file below a directory, or of a directory without files.
 
     The time is by the clock of the file system. S3 has no directories, so Hadoop gives them the present time.
     """
