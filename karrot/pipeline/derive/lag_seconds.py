@@ -100,7 +100,7 @@ def with_log_end(
 ) -> DataFrame:
     """Add to each row, in the column ``name``, the last sample whose ``sampled`` is at most the row's ``asked``.
 
-    If samples have the same ``sampled``, the row gets the latest of them. ``ends`` are `sample_spans`. The as-of join
+    Of samples with equal ``sampled``, the row gets the latest. ``ends`` are `sample_spans`. The as-of join
     is a union of rows and samples, ordered by place. Each row takes the last sample before it.
     """
     span = F.struct(*(each for each in ends.columns if each not in within))

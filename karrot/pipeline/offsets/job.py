@@ -63,7 +63,7 @@ class JsonTopic:
     """The topic to which commits are published as JSON, at least once. ``readers`` are the groups that have read it.
 
     Consumers of the topic commit offsets too. If their commits were published, each record would cause a commit, and
-    each commit a record, without end. So commits on the topic itself are not published, nor those of a group that has
+    each commit a record, in a loop. So commits on the topic itself are not published, nor those of a group that has
     read it since the start: a group that copies the topic to another one would make the same loop in two steps.
     """
 

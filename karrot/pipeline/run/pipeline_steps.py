@@ -148,7 +148,7 @@ def _beside(name: str, work: Callable[[], object]) -> threading.Thread:
 def ended_in_time(spark: SparkSession, stop: Event) -> Iterator[None]:
     """After a signal, give the open step 20 s. Then cancel its Spark jobs, and end the process if this does not help.
 
-    The next start repeats what was not finished.
+    The next start repeats unfinished work.
     """
     over = Event()
 

@@ -133,7 +133,7 @@ class LinkedStop(Event):
         return super().is_set() or self._process.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the process's event. A step sets its own event only when it has ended."""
+        """Wait for the process's event. A step's own event is set only when the step ends."""
         return self._process.wait(timeout) or self.is_set()
 
 

@@ -76,7 +76,7 @@ def listing(spark: SparkSession, path: str) -> list[str]:
 
 
 def make_directory(spark: SparkSession, path: str) -> None:
-    """Create a directory and its parents, if they do not exist."""
+    """Create a directory and its missing parents."""
     if local := local_path(spark, path):
         local.mkdir(parents=True, exist_ok=True)
     else:
@@ -141,8 +141,8 @@ def _put_over(spark: SparkSession, source: str, target: str) -> None:
 def create_new(spark: SparkSession, path: str, text: str) -> None:
     """Write a small file that must not exist. If several processes create the file, one succeeds.
 
-    Raises Py4JJavaError if the file exists, and also for other errors. After an error, read the file to see whose it
-    is: if the first answer of the store was lost, the store can refuse a file that this process wrote.
+    Raises Py4JJavaError if the file exists, and also for other errors. After an error, read the file to find its
+    writer: if the store's first answer was lost, the store can refuse a file of this process.
     """
     files, place = _hadoop(spark, path), _path(spark, path)
     if files.hasPathCapability(place, _IF_NONE_MATCH):

@@ -106,8 +106,8 @@ class Tables:
         """Write one batch of a streamed table into its own folders; ``df`` has the schema's columns and ``day``.
 
         If the batch is written again, it overwrites its own files. On a local file system, a rename makes all rows of a
-        day visible at once, and they are on the disk when this returns. On an object store, the files of the batch
-        appear one after the other.
+        day visible at once, and the rows are on the disk when the call returns. On an object store, the files of the
+        batch appear one after the other.
         """
         self.require()
         columns = columns_of(with_day(STREAMED[name]))
@@ -143,8 +143,7 @@ class Tables:
     def replace_files(self, df: DataFrame, name: str, files: Mapping[date, str]) -> None:
         """Replace one file of each day by the rows of ``df``, which has the schema's columns and ``day``.
 
-        A file without rows is deleted. Each file is replaced in one step, so a reader sees the whole old file or the
-        whole new one.
+        A file without rows is deleted. Each file is replaced in one step, so a reader sees the old or the new file.
         """
         spark, staged = df.sparkSession, self.staging(name)
         ordered = df.select(*columns_of(with_day(TABLES[name]))).repartition("day")
@@ -195,13 +194,13 @@ class Tables:
         return self.path(_STAGING, f"{name}-{uuid.uuid4().hex}")
 
     def sweep_staging(self, spark: SparkSession) -> None:
-        """Delete what killed runs of derive and compact left. Only the holder of their lease may call this."""
+        """Delete files that killed derive and compact runs left. The caller must hold the ``derived`` lease."""
         delete(spark, self.path(_STAGING))
 
     def sweep_batches(self, spark: SparkSession, names: Iterable[str], *, before: datetime | None = None) -> None:
         """Delete what killed batches left in these tables, if it was written ``before`` a time.
 
-        Without a time, only the holder of the tables' lease may call this.
+        Without a time, the caller must hold the tables' lease.
         """
         for path in (self.path(name, entry) for name in names for entry in listing(spark, self.path(name))):
             if path.rpartition("/")[2].startswith(_BATCH_STAGING) and (

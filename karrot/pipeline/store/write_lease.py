@@ -3,7 +3,7 @@
 Each writer holds a lease while it writes: ``events`` (ingest, stream), ``offsets-<cluster>`` (offsets), ``derived``
 (derive, compact) or ``evaluate-<cluster>`` (evaluate). So ``derive`` and ``compact`` may run next to a following
 ``ingest``, but not next to each other. A second writer waits, or ends with a message that names the holder. A dead
-holder's lease ends without help.
+holder's lease ends by itself.
 """
 
 import fcntl
