@@ -35,7 +35,7 @@ class Derived(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The note of derived days, and the ``unfinished`` ones with their state before the run that began them."""
+    """The note of derived days. ``unfinished`` days have their state before the run that began to derive them."""
 
     rules: str = ""
     days: dict[date, Derived] = {}
@@ -50,7 +50,7 @@ class Days(NamedTuple):
 
 
 def day_of(entry: str) -> date | None:
-    """The day in the name of a table's directory, such as ``day=2026-11-20``; ``None`` for any other name."""
+    """Return the day in the name of a table's directory, such as ``day=2026-11-20``; ``None`` for any other name."""
     try:
         return date.fromisoformat(entry.removeprefix("day=")) if entry.startswith("day=") else None
     except ValueError:
@@ -70,7 +70,7 @@ def day_ranges(days: Iterable[date]) -> Iterator[DayRange]:
 
 
 def finished(note: bytes | None) -> frozenset[date]:
-    """The days that ``derive`` has finished. None without a readable note: the next ``derive`` makes all again."""
+    """Return the days that ``derive`` has finished; no day if the note is unreadable: ``derive`` repeats every day."""
     return frozenset(() if note is None else note_of(note).days)
 
 

@@ -1,4 +1,4 @@
-"""Runs DuckDB queries that see all files of a table as they were at one moment.
+"""Runs DuckDB queries that see all files of a table as they were at one time.
 
 The pipeline replaces files of the tables: ``derive`` puts a new file over the old one, and ``compact`` merges streamed
 files. DuckDB opens each file several times during a query, so a query could see both the old and the new file.
@@ -37,7 +37,7 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
 }
 _AGAIN_S: Final = 0.05
 _INTERRUPTED: Final = "Query interrupted"
-"""The text of DuckDB's error for a signal during a query. DuckDB has no error class for this case."""
+"""The message of DuckDB's error for a signal during a query. DuckDB has no error class for this case."""
 
 _SOURCE: Final = "read_parquet($files, union_by_name = true, hive_partitioning = false"
 """Different versions of Karrot can have written the days. A column that a file lacks is NULL in its rows."""
@@ -66,7 +66,7 @@ class Duck:
         asked: Mapping[str, object],
         names: Names = MappingProxyType({}),
     ) -> list[Row]:
-        """The rows of ``query``; no rows if the table has none of the wanted days.
+        """Return the rows of ``query``; no rows if the table has no wanted day.
 
         The query has ``{table}``, or ``{table_with_files}`` and the column ``filename`` first: the rows then begin with
         the day of the file. ``{named}`` stands for conditions on ``names``. ``asked`` are the values of the query's
@@ -102,7 +102,7 @@ class Duck:
         raise HistoryError(f"{place} changed {_ATTEMPTS} times while it was read: try again")
 
     def start(self) -> "DuckDBPyConnection":
-        """The connection from which all cursors are made. Raises `HistoryError` without DuckDB."""
+        """Return the connection of all cursors. Raises `HistoryError` without DuckDB."""
         try:
             import duckdb  # noqa: PLC0415 (an extra)
         except ModuleNotFoundError as error:

@@ -36,12 +36,12 @@ class OffsetCommit(NamedTuple):
 
 
 def lag_at(log_end: int, seen_ms: int, offset: int, committed_ms: int) -> int | None:
-    """The lag of a commit. It is unknown if the committed offset is past a log end that was read later."""
+    """Return the lag of a commit; ``None`` if the committed offset is past a log end that was read later."""
     return max(0, log_end - offset) if log_end >= offset or seen_ms < committed_ms else None
 
 
 class LookBack(NamedTuple):
-    """The records of the groups with these ``names``, from ``length`` before the time ``at`` up to it."""
+    """The records of the groups with these ``names``, from ``length`` before the time ``at`` up to ``at``."""
 
     duck: Duck
     at: datetime
@@ -61,7 +61,8 @@ class OffsetHistory(NamedTuple):
     """The commits before a partition's newest record.
 
     ``last_offset`` is the newest committed offset, even if it was deleted later. ``offset_then`` is the offset at the
-    earlier time ``then_ms``. Without a commit up to the requested time, both are those of the first commit.
+    earlier time ``then_ms``. Without a commit up to that time, ``offset_then`` and ``then_ms`` are those of the first
+    commit.
     """
 
     expire_ms: int | None
@@ -113,7 +114,7 @@ _PAST = f""",
 
 
 def commits(back: LookBack) -> list[OffsetCommit]:
-    """The newest record of every partition of every group."""
+    """Return the newest record of each group on each partition."""
     return [
         OffsetCommit(ClusterPartition(cluster, *part), group, offset, log_ms)
         for cluster, group, *part, log_ms, offset in back.rows("commits", _NEWEST.replace("{more}", ""))
@@ -121,7 +122,7 @@ def commits(back: LookBack) -> list[OffsetCommit]:
 
 
 def last_commit(back: LookBack) -> datetime | None:
-    """The time of the newest record; ``None`` if there is none."""
+    """Return the time of the newest record; ``None`` without a record."""
     return next((moment_of(newest) for (newest,) in back.rows("commits", _LAST) if newest is not None), None)
 
 

@@ -100,7 +100,7 @@ class PartitionDescription(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group as it was at a moment.
+    """The state of a group at one time.
 
     ``lag`` is the sum over the partitions whose lag is known; ``unknown_lags`` counts the other partitions.
     ``never_committed`` counts the partitions of the group's topics without a committed offset. ``members`` is ``None``
@@ -118,7 +118,7 @@ class GroupDescription(NamedTuple):
 
 
 class StalePartition(NamedTuple):
-    """A partition with unread messages whose committed offset has not moved ``since`` then."""
+    """A partition with unread messages whose committed offset has not moved since the time ``since``."""
 
     cluster: str
     group: str
@@ -135,10 +135,10 @@ class StalePartition(NamedTuple):
 
 
 class StaleGroups(NamedTuple):
-    """The partitions that were stale at a moment, with the age of the data.
+    """The partitions that were stale at one time, and the newest times of the data.
 
     ``committed_at`` is the time of the groups' newest commit, ``looked_at`` the time of their topics' newest log-end
-    sample. What happened after this sample is unknown.
+    sample. Changes after this sample are unknown.
     """
 
     at: datetime
@@ -159,7 +159,7 @@ class Risk(NamedTuple):
     """A risk for a group on one partition.
 
     ``at`` is the time of the loss, past or future. ``offset`` is the last committed offset. ``margin`` is this offset
-    minus the log start; a negative margin counts lost messages. ``because`` is the reason in a few words.
+    minus the log start; a negative margin counts lost messages. ``because`` is the reason.
     """
 
     kind: RiskKind
@@ -175,7 +175,7 @@ class Risk(NamedTuple):
 
 
 class Risks(NamedTuple):
-    """The risks at a moment. ``unknown`` names the data that the tables lack for these groups.
+    """The risks at one time. ``unknown`` names the data that the tables lack for these groups.
 
     Without ``log ends``, neither deleted offsets nor lost messages are found; without ``log starts``, no lost messages.
     Without ``members``, an offset counts as ``expires`` only if Kafka wrote when the offset expires.
@@ -194,7 +194,7 @@ class UnclearGroup(HistoryError):  # noqa: N818 (names what was asked)
 
 
 class HistoryFailed(HistoryError):  # noqa: N818 (names what happened)
-    """The tables are out of reach, or the answer is beyond a limit. ``code`` is a stable name of the reason."""
+    """The tables are unreachable, or the answer is beyond a limit. ``code`` is a stable name of the reason."""
 
     code: ClassVar[TablesProblem]
 

@@ -28,14 +28,14 @@ from karrot.history.results import Risk, Risks
 from karrot.history.time_ranges import epoch_ms, moment_of
 
 _WINDOW = timedelta(days=1)
-"""The growth of a log's start and end is measured over this time."""
+"""The time over which the growth of a log's start and end is measured."""
 _MS = timedelta(milliseconds=1)
 _NEVER_MS = epoch_ms(datetime(9999, 1, 1, tzinfo=UTC))
 """An ``expire_ts`` of at least this value means "never": clients could request an unlimited retention."""
 
 
 def risks(back: LookBack, within: timedelta, retention: timedelta, *, has_members: bool) -> Risks:
-    """See `History.risks`. Without ``has_members``, the members are unknown, not none."""
+    """See `History.risks`. Without ``has_members``, the members are unknown."""
     newest = commits_with_history(back, back.at - _WINDOW)
     owned = owners(back)
     seen = ends(back, {each.place for each, _ in newest}, before=_WINDOW)
@@ -78,7 +78,7 @@ def risks(back: LookBack, within: timedelta, retention: timedelta, *, has_member
 def _expiry(
     commit: OffsetCommit, past: OffsetHistory, owned: Owners | None, retention: timedelta, *, has_members: bool
 ) -> tuple[datetime | None, str]:
-    """The time at which Kafka will delete the offset (``None`` if it will not), and the reason."""
+    """Return the time at which Kafka will delete the offset (``None`` for never), and the reason."""
     if past.expire_ms is not None and past.expire_ms > 0:
         return (moment_of(past.expire_ms) if past.expire_ms < _NEVER_MS else None), "expire_ts"
     if not has_members:
@@ -95,7 +95,7 @@ def _expiry(
 
 
 def _per_ms(commit: OffsetCommit, past: OffsetHistory, sample: LogGrowth | None, at: datetime) -> float:
-    """How many messages per millisecond the log start came nearer to the committed offset, in the last day."""
+    """Return how fast the log start approached the committed offset in the last day, in messages per millisecond."""
     offset = commit.offset
     if sample is None or sample.start is None or sample.start_then is None or sample.seen_ms == sample.then_ms:
         return 0.0

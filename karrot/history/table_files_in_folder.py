@@ -13,7 +13,7 @@ from karrot.history.days_with_data import NOTE, day_of
 from karrot.history.results import HistoryError, TooSlow
 
 _limit: ContextVar[tuple[float, float] | None] = ContextVar("time limit of the history", default=None)
-"""The time limit of a thread's queries in seconds, and its end."""
+"""The time limit of a thread's queries in seconds, and the end of the limit."""
 
 IsWanted: TypeAlias = Callable[[date], bool]
 
@@ -29,7 +29,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def seconds_left() -> float | None:
-    """The time that is left, at least zero; ``None`` without a limit."""
+    """Return the seconds before the time limit, at least 0; ``None`` without a limit."""
     limit = _limit.get()
     return None if limit is None else max(0.0, limit[1] - monotonic())
 
@@ -62,7 +62,7 @@ class StoredTables(Protocol):
     """
 
     def exists(self, table: str = "") -> bool:
-        """Whether there is anything at this place, or such a table, even without data."""
+        """Whether this place, or a table at this place, exists, even without data."""
 
     def days(self, table: str, wanted: IsWanted) -> tuple[date, ...]:
         """The wanted days that have a file that is not empty, in order. A power failure can leave empty files."""
@@ -77,7 +77,7 @@ class StoredTables(Protocol):
         """Have these versions of the files at their paths inside the ``with`` block. Raises `FilesChanged`."""
 
     def note(self) -> bytes | None:
-        """The note of derived days; ``None`` if there is none."""
+        """The note of derived days; ``None`` if there is no note."""
 
     def close(self) -> None:
         """Release connections and temporary files."""
@@ -104,7 +104,7 @@ class TablesInFolder:
         return tuple(found)
 
     def files(self, table: str, wanted: IsWanted, *, now: bool = False) -> tuple[StoredFile, ...]:  # noqa: ARG002
-        """The files, as they are now. Raises `FilesChanged` if one disappears: its successor could be missing."""
+        """The files, as they are now. Raises `FilesChanged` if a file disappears: the new file could be missing."""
         found = []
         try:
             for day, folder in self._folders(table, wanted):
@@ -130,7 +130,7 @@ class TablesInFolder:
             raise HistoryError(f"{note} cannot be read ({error.strerror}): let this user read it") from error
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: a folder has no connections."""
 
     def _folders(self, table: str, wanted: IsWanted) -> Iterator[tuple[date, Path]]:
         """The folders of the wanted days, in order."""

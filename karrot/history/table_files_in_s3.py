@@ -38,7 +38,7 @@ _MIB: Final = 1 << 20
 _PREFIX: Final = "karrot-tables-"
 _LOCK: Final = ".lock"
 _STARTS_S: Final = 60
-"""A younger folder may be of a process that has not locked it yet."""
+"""A folder younger than this may belong to a process that has not locked the folder yet."""
 
 _LISTING_S: Final = 1.0
 
@@ -179,7 +179,7 @@ class TablesInS3:
                             raise AnswerTooLarge(f"{aside} cannot be written ({error.strerror})") from error
             aside.rename(file.path)
         finally:
-            aside.unlink(missing_ok=True)  # after an error, it would count against no limit
+            aside.unlink(missing_ok=True)  # after an error, no limit would count the file
             with self._lock:
                 del self._copying[file.path]
             self._copies.release(file)
@@ -210,7 +210,7 @@ class TablesInS3:
 
 
 class _Copies:
-    """The copies of one process, in a folder of limited size. The next process removes one that was left."""
+    """The copies of one process, in a folder of limited size. The next process removes a folder that was left."""
 
     def __init__(self, most_bytes: int) -> None:
         for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
@@ -249,7 +249,7 @@ class _Copies:
             self._sizes.move_to_end(file.path)
 
     def release(self, file: StoredFile) -> None:
-        """The file may make room for others."""
+        """End one use of this file. Unused files can be removed."""
         with self._lock:
             self._uses[file.path] -= 1
 
@@ -258,7 +258,7 @@ class _Copies:
         self._held.close()
 
     def _make_room(self) -> bool:
-        """Remove unused files, the least recently used first, until the rest is small enough. Whether it is."""
+        """Remove unused files, the least recently used first, until the other files fit. Return whether they fit."""
         with self._lock:
             rest = sum(self._sizes.values()) - self._most_bytes
             for path in [path for path in self._sizes if not self._uses[path]]:

@@ -48,7 +48,7 @@ SELECT cluster, consumer, epoch_ms(min(minute)), epoch_ms(max(minute)), arg_max(
   arg_max(lag_last, minute), max(lag_max), max(lag_seconds_max), count(*), count(*) FILTER (not_ok > 0)
 FROM (SELECT *, {severity("worst_status")} AS severity FROM {{table}} WHERE {IN_SPAN}{{named}}) GROUP BY ALL
 """  # noqa: S608 (constants; every value is bound)
-"""The query uses the numbers of statuses. With texts, it takes 1.5 times as long. ``arg_max`` ignores NULL."""
+"""The query uses the numbers of statuses. With strings, the query takes 1.5 times as long. ``arg_max`` ignores NULL."""
 
 JUDGED = f"""
 SELECT DISTINCT filename, cluster, consumer
@@ -78,7 +78,7 @@ _MAKERS = {
     "lag_minute": _DERIVE,
 }
 _FIRST = dict.fromkeys(("offsets_minute", "partition_lag_minute"), "offsets_minute")
-"""The table whose absence a query about another table reports; ``lag_minute`` if the other table is not here."""
+"""The table that an error calls missing, by the queried table; ``lag_minute`` for a table without an entry."""
 
 _GIB: Final = 1 << 30
 _DAY_MS: Final = 86_400_000
@@ -101,7 +101,7 @@ GROUP_ORDERS: Mapping[str, Callable[[GroupHistory], Any]] = {
 
 
 class Whom(TypedDict, total=False):
-    """The cluster and the group that an answer is about. ``None`` stands for all."""
+    """The cluster and the group of an answer. ``None`` stands for all clusters or groups."""
 
     cluster: str | None
     group: str | None
@@ -110,12 +110,11 @@ class Whom(TypedDict, total=False):
 class History:
     """Queries the tables in a folder or in S3, from any number of threads. Answers are immutable.
 
-    An answer shows each table as it was at one moment, even while ``karrot pipeline derive`` replaces days of the
+    An answer shows each table as it was at one time, even while ``karrot pipeline derive`` replaces days of the
     table. A method that cannot answer raises a `HistoryError` for the user. An empty answer is not an error.
 
     ``memory`` limits DuckDB's memory. ``most_copied`` limits the bytes of files that are copied from S3, for all
-    queries together. A search of older records ends
-    ``look_back`` before the moment ``at``.
+    queries together. A search of older records ends ``look_back`` before the time ``at``.
     """
 
     def __init__(self, tables: Place, *, threads: int = 2, memory: str = "512MB", most_copied: int = 4 * _GIB) -> None:
@@ -250,7 +249,7 @@ class History:
     def describe(
         self, group: str, at: datetime, *, cluster: str | None = None, look_back: timedelta = _WEEK
     ) -> GroupDescription | None:
-        """A group's offsets, lags and owners at a moment; ``None`` if the tables have no data of the group.
+        """A group's offsets, lags and owners at one time; ``None`` if the tables have no data of the group.
 
         The values come from the records of ``__consumer_offsets``. For a group without such records, they come from
         events of resync and watch. Raises `UnclearGroup` if several clusters have the group and ``cluster`` is
@@ -275,13 +274,13 @@ class History:
         look_back: timedelta | None = None,
         **whom: Unpack[Whom],
     ) -> Risks:
-        """The offsets that are or will be lost. ``retention`` is Kafka's. ``look_back`` is a day more by default."""
+        """The offsets that are or will be lost. By default, ``look_back`` is a day more than Kafka's ``retention``."""
         self._start("commits")
         back = LookBack(self._duck, at, look_back or retention + _DAY, _names(whom))
         return risks(back, within, retention, has_members=bool(self._tables.days("members", back.has)))
 
     def last_commit(self, at: datetime, *, look_back: timedelta = _WEEK, **whom: Unpack[Whom]) -> datetime | None:
-        """The time of these groups' newest commit. Without a commit, "no partition is stale" says nothing."""
+        """The time of these groups' newest commit; ``None`` without a commit: then `stale` proves nothing."""
         self._start("commits")
         return last_commit(LookBack(self._duck, at, look_back, _names(whom)))
 

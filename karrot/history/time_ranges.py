@@ -1,4 +1,4 @@
-"""Defines time ranges, parses moments and step lengths as users write them, and converts moments to milliseconds."""
+"""Defines time ranges, parses times and step lengths as users write them, and converts times to milliseconds."""
 
 import re
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ IN_SPAN = "epoch_ms(minute) >= $start AND epoch_ms(minute) < $end"
 """An SQL condition for the minutes of a time range. `bounds` makes its parameters."""
 _MS = timedelta(milliseconds=1)
 _EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
-"""The earliest moment that users may write.
+"""The earliest time that users may write.
 
-It is late enough to subtract a time from it in code, and earlier than the longest relative time, a century ago.
+Code can subtract a duration from this time. This time is earlier than the longest relative time, a century ago.
 """
 _LONGEST_SECONDS = 100 * 366 * 86_400
 _RELATIVE = re.compile(r"(?:now-)?([0-9.]+ ?[A-Za-z]+)", re.ASCII)

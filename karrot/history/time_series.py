@@ -23,13 +23,13 @@ class SeriesMetric(NamedTuple):
 
 
 def severity(column: str) -> str:
-    """SQL for Burrow's number of the status in a column; NULL for any other text."""
+    """SQL for Burrow's number of the status in a column; NULL for any other string."""
     cases = " ".join(f"WHEN '{each.name}' THEN {each.value}" for each in Status)
     return f"CASE {column} {cases} END"
 
 
 def reads_newest_first(names: Iterable[str]) -> bool:
-    """Whether to print a series of these metrics newest step first: if all are from ``offsets_minute``."""
+    """Whether a series prints its newest step first: if all its metrics come from ``offsets_minute``."""
     return all(METRICS[name].table == _OFFSETS for name in names if name in METRICS)
 
 

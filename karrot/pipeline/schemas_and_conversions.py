@@ -1,7 +1,7 @@
 """Defines the columns of every table and of the archive's lines, and conversions that the transforms share.
 
 - Every table is partitioned by ``day`` (UTC). The day is in the path and not in the files; `with_day` adds it.
-- Moments are ``timestamp`` in UTC. If a source has epoch milliseconds, a column ``…_ms`` keeps them, because a
+- Times are ``timestamp`` in UTC. If a source has epoch milliseconds, a column ``…_ms`` keeps them, because a
   timestamp cannot hold every such number.
 - Lags, offsets and counts are in messages.
 - NULL means "unknown". No number has this meaning.
@@ -303,7 +303,7 @@ def with_day(schema: StructType) -> StructType:
 # --- Columns and conversions that the transforms share ---
 
 EVENT: Final = ("seq", "log_id")
-"""The columns that identify an event. The number comes first: a sort then rarely compares ``log_id``, a text."""
+"""The columns that identify an event. The number comes first: a sort then rarely compares ``log_id``, a string."""
 
 GROUP: Final = ("cluster", "consumer")
 """The columns that identify a consumer group."""
@@ -338,7 +338,7 @@ def whole(number: Column) -> Column:
 
 
 def rounded(number: Column, digits: int) -> Column:
-    """Round half up to some digits after the point. Spark's ``round`` is slow: it converts each number to text."""
+    """Round half up to some digits after the point. Spark's ``round`` is slow: it converts each number to a string."""
     scale = 10**digits
     nearest: Column = F.floor(number * scale + 0.5) / scale
     return nearest
@@ -350,5 +350,5 @@ def base64(data: Column) -> Column:
 
 
 def rows(values: Sequence[Mapping[str, Any]], schema: StructType) -> Column:
-    """Make a few rows in an expression, with dates as texts. ``createDataFrame`` would start Python workers."""
+    """Make an expression for a few rows, with dates as strings. ``createDataFrame`` would start Python workers."""
     return F.inline(F.from_json(F.lit(json.dumps(values)), ArrayType(schema)))

@@ -68,7 +68,7 @@ RUNTIME: Final[Mapping[str, str]] = {
     _TIME_ZONE: "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",
-    # Spark keeps the plan of every batch as a text, and our arrays of numbers make this text long.
+    # Spark keeps the plan of every batch as a string, and our arrays of numbers make this string long.
     "spark.sql.maxPlanStringLength": "20000",
     # Lines are long: 10,000 lines (the default) are an array of 30 MB, and Spark holds several arrays at a time.
     "spark.sql.inMemoryColumnarStorage.batchSize": "1000",
@@ -81,10 +81,10 @@ RUNTIME: Final[Mapping[str, str]] = {
 
 LOCAL: Final[Mapping[str, str]] = {
     "spark.sql.shuffle.partitions": "4",
-    # By default, Spark starts a job to list more than 32 paths. To list them on the driver costs a 16th of that.
+    # By default, Spark starts a job to list more than 32 paths. A listing on the driver costs a 16th of that job.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
-"""More such settings, but only for ``--master local``. On a cluster, Spark's own values use all executors."""
+"""Further default settings, only for ``--master local``. On a cluster, Spark's own values use all executors."""
 
 
 class SettingTooLate(ValueError):  # noqa: N818 (says when the setting came)
@@ -172,7 +172,7 @@ def _logs_by_default(spark: "SparkSession") -> bool:
 
 
 def left_to_us(is_given: Callable[[str], bool], master: str) -> dict[str, str]:
-    """The settings of `RUNTIME` and `LOCAL` that the user did not set, and always the time zone.
+    """Return the settings of `RUNTIME` and `LOCAL` that the user did not set, and always the time zone.
 
     Many clusters have a local time zone, which would put rows into the wrong day.
     """

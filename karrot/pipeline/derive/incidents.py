@@ -25,7 +25,7 @@ _ENDING = (_OBSERVATION, _CLOSE, _DELETED)
 _KNOWN_IDS = 64
 
 SUMMARY_RUNS = StructType([*with_day(VERDICT_RUNS), StructField("known_ids", ArrayType(StringType()))])
-"""Rows of ``verdict_runs`` with ``known_ids``: the ids of incidents that ended before the row."""
+"""The columns of ``verdict_runs``, and ``known_ids``: the ids of incidents that ended before the row."""
 
 
 def incidents(runs: DataFrame, *, silence: timedelta, as_of: datetime) -> DataFrame:
@@ -104,7 +104,7 @@ def summary_runs(runs: DataFrame, *, silence: timedelta, day: date) -> DataFrame
 
 
 def _with_turns(runs: DataFrame, silence: timedelta) -> DataFrame:
-    """Add ``open_before`` and ``open_id``: the id of the open incident before and after a run, or an empty text.
+    """Add ``open_before`` and ``open_id``: the id of the open incident before and after a run, or an empty string.
 
     ``fresh`` means that the run's id is new, ``turn`` that the run changes the open incident. ``stretch`` counts the
     turns of a group so far, and ``silences`` its silences. ``next`` is the next turn of the group.
@@ -193,7 +193,7 @@ def _end(at: Column, by: Column | str) -> Column:
 
 
 def _member(incident_id: str | None, stretch: str | None = None, silences: str | None = None) -> Column:
-    """An incident by the column of its id or, without an id, by the columns of its ``stretch`` and ``silences``."""
+    """Make the key of an incident: its id or, without an id, its ``stretch`` and ``silences``."""
     named = {"incident_id": (incident_id, "string"), "stretch": (stretch, "long"), "silences": (silences, "long")}
     return F.struct(
         *(

@@ -64,7 +64,7 @@ _BEGINS: Final = re.compile(r"verdict_runs(?:-(\d\d)(\d\d))?\.parquet", re.ASCII
 
 
 class Part(NamedTuple):
-    """The time of a day from the minute ``begins`` to the minute ``ends``, which is not included."""
+    """A part of a day: from the minute ``begins`` until before the minute ``ends``."""
 
     day: date
     begins: int = 0
@@ -107,7 +107,7 @@ def is_seen_by(parts: Sequence[Part], margin: timedelta) -> Column:
 
 
 def replace_parts(tables: Tables, rows: DataFrame, table: str, parts: Iterable[Part]) -> None:
-    """Replace the files of the parts. A day that is whole may have been in parts until now, so its other files go."""
+    """Replace the files of the parts. If a day is whole, delete its other files, because the day may have had parts."""
     tables.replace_files(rows, table, {part.day: part.file(table) for part in parts})
     for part in parts:
         if part.is_whole:
@@ -115,7 +115,7 @@ def replace_parts(tables: Tables, rows: DataFrame, table: str, parts: Iterable[P
 
 
 def chunks(parts: Iterable[Part]) -> Iterator[list[Part]]:
-    """Distribute the parts over chunks, which keep their order. A chunk has at most eight parts, each of another day.
+    """Distribute the parts, in order, over chunks. A chunk has at most eight parts, all of different days.
 
     One Spark job writes a chunk.
     """
@@ -128,7 +128,7 @@ def chunks(parts: Iterable[Part]) -> Iterator[list[Part]]:
 
 
 class DayLayout(NamedTuple):
-    """The parts of a day in order, each with a digest of the files on which it depends.
+    """The parts of a day in order. Each part has a digest of the files on which it depends.
 
     ``until`` is the first minute after all rows of the day.
     """
@@ -142,11 +142,11 @@ class DayLayout(NamedTuple):
 
     @property
     def noted(self) -> dict[int, str]:
-        """The digests for the note. A day of one part needs none, because the note has the digest of all its files."""
+        """The digests for the note. A day of one part needs no digest: the note has the digest of all its files."""
         return {} if self.parts[0].is_whole else {part.begins: files for part, files in self.digests.items()}
 
     def changed(self, before: Derived | None) -> list[Part]:
-        """The parts that depend on other files than ``before``. Without ``before``, all parts."""
+        """Return the parts whose files changed since ``before``. If ``before`` is ``None``, return all parts."""
         known = {} if before is None else before.parts
         return [part for part, files in self.digests.items() if known.get(part.begins) != files]
 
@@ -176,7 +176,7 @@ class Layouts(NamedTuple):
         written = self._begins_written(day)
         begins = [0] if stays_whole else written or [0]
         if not stays_whole and sum(batch.rows for batch in batches) > self.part_rows * len(begins):
-            # Unless it is known how far the day was derived, its last part stays as it is.
+            # If the end of the derived time is unknown, the last part of the day is not split.
             free = before.until if before and before.until else _DAY_MINUTES if written else 0
             begins = split(begins, self._rows_by_step(day), free, self.part_rows)
         digests: dict[Part, str] = {}
@@ -188,7 +188,7 @@ class Layouts(NamedTuple):
         return DayLayout(digests, until)
 
     def written(self, day: date) -> list[Part]:
-        """The parts of a day that are written. A day without files is one part."""
+        """Return the parts of a day that the run writes. A day without files is one part."""
         return parts_from(day, self._begins_written(day) or [0])
 
     def _begins_written(self, day: date) -> list[int]:
@@ -197,7 +197,7 @@ class Layouts(NamedTuple):
         return sorted({0, *(60 * int(each[1] or 0) + int(each[2] or 0) for each in found)}) if found else []
 
     def _rows_by_step(self, day: date) -> dict[int, int]:
-        """The number of rows received in each step of ten minutes of a day, by its first minute."""
+        """Count the rows received in each ten minutes of a day. The keys are the first minutes."""
         step_ms = _STEP_MINUTES * _MINUTE_MS
         step = F.floor(F.pmod(F.unix_millis("received_at"), F.lit(86_400_000)) / step_ms).alias("step")
         events, partitions = (self.tables.read(self.spark, name, days=[day]).select(step) for name in SOURCES)
@@ -211,7 +211,7 @@ def parts_from(day: date, begins: Sequence[int]) -> list[Part]:
 
 
 def split(begins: Sequence[int], rows: Mapping[int, int], free: int, most: int) -> list[int]:
-    """The minutes at which parts begin: ``begins``, and new ones so that no part grows after it has ``most`` rows.
+    """Add minutes to ``begins``, at which parts begin, so that no part grows after it has ``most`` rows.
 
     ``rows`` are the numbers of rows by minute, in steps. No new part begins before the minute ``free``.
     """
@@ -226,7 +226,7 @@ def split(begins: Sequence[int], rows: Mapping[int, int], free: int, most: int) 
 
 
 def _batch_of(file: str) -> tuple[str, str]:
-    """The table and the batch in ``events/2026-11-20/batch_id=…/part-….parquet``."""
+    """Return the table and the batch from a path such as ``events/2026-11-20/batch_id=…/part-….parquet``."""
     table, _, *below = file.split("/")
     return table, below[0].removeprefix("batch_id=")
 
@@ -248,7 +248,7 @@ class DeriveRules(NamedTuple):
     objective: Objective = Objective()
 
     def __str__(self) -> str:
-        """The rules as text for the note of derived days. No number is rounded, so other rules give another text."""
+        """Return the rules as a string for the note. No number is rounded, so other rules give another string."""
         target, share = self.objective
         return f"silence {self.silence}, longest {self.longest}, {share!r} of minutes within {target!r} s"
 
@@ -287,7 +287,7 @@ def derive(
     read = _with_neighbours(_with_neighbours(days)) & found.keys()
     sources = _look_over(spark, tables, read, rules.longest)
     layouts = Layouts(spark, tables, sources.batches, rules.longest, part_rows)
-    # A part can only be as before if the last run finished its day, by the same rules.
+    # A part can be kept only if the last run finished its day by the same rules.
     finished = note.days if str(rules) == note.rules and not only else {}
     layout, done, parts = dict[date, DayLayout](), dict[date, Derived](), list[Part]()
     for day in days:

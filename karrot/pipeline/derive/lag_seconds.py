@@ -23,7 +23,7 @@ _BEHIND_MS: Final = 60_000
 """How old a verdict's log end can be. Burrow's log ends are up to one refresh old, by default 10 s."""
 
 _LOG_OF_DAY: Final = (*LOG, "day")
-"""One log on one day. Samples of other days are not used, so a change of these samples never changes this day."""
+"""The columns of one log on one day. Samples of other days are not used, so they never change this day."""
 
 _LAST: Final = 2**63 - 1
 _EXACT, _EXTRAPOLATED, _AT_LEAST = (kind.name.lower() for kind in AgeKind)
@@ -54,12 +54,12 @@ def _all_samples(ends: DataFrame, partitions: DataFrame) -> DataFrame:
 
 
 def _agreeing(samples: DataFrame, within: Sequence[str]) -> DataFrame:
-    """Keep one sample per moment, without the samples that `log_end_samples` leaves out."""
+    """Keep one sample per timestamp, without the samples that `log_end_samples` leaves out."""
     of_day = Window.partitionBy(*LOG, "day").orderBy("at_ms")
     whole_day = of_day.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     just_before = Window.partitionBy(*within).orderBy("at_ms").rangeBetween(-_BEHIND_MS, -1)
     kept = (
-        # All that follows is within a log. With this, the samples are shuffled only once.
+        # All later steps stay within a log, so this shuffle of the samples is the only one.
         samples.repartition(*within)
         .groupBy(*LOG, "day", "at_ms", "polled")
         .agg(*(F.max(name).alias(name) for name in ("start_offset", "end_offset")))
@@ -100,8 +100,8 @@ def with_log_end(
 ) -> DataFrame:
     """Add to each row, in the column ``name``, the last sample whose ``sampled`` is at most the row's ``asked``.
 
-    Of equal samples, the row gets the latest. ``ends`` are `sample_spans`. The as-of join is a union of rows and
-    samples, ordered by place. Each row takes the last sample before it.
+    Of samples with equal ``sampled``, the row gets the latest. ``ends`` are `sample_spans`. The as-of join
+    is a union of rows and samples, ordered by place. Each row takes the last sample before it.
     """
     span = F.struct(*(each for each in ends.columns if each not in within))
     row = F.struct(*rows.columns)
@@ -236,10 +236,10 @@ def by_hindsight(
 
 
 def is_inexact() -> Column:
-    """Whether the lag in seconds of the max-lag partition is extrapolated or a lower bound.
+    """Whether the max-lag partition's lag in seconds is extrapolated or a lower bound.
 
-    Events of ``karrot pipeline evaluate`` do not say how it is known. It is extrapolated if the committed offset is
-    below the first log end that the verdict knows, as in `karrot.signals`.
+    Events of ``karrot pipeline evaluate`` do not say how the lag is known. The lag is extrapolated if the committed
+    offset is below the first log end that the verdict knows, as in `karrot.signals`.
     """
     below = (F.col("max_lag_committed") < F.col("max_lag_first_end")) & (F.col("max_lag") > 0)
     is_of_worst = (F.col("lag_seconds_topic") == F.col("max_lag_topic")) & (

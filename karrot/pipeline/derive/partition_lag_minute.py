@@ -14,7 +14,7 @@ from karrot.pipeline.derive.lag_seconds import seconds_behind, with_log_end
 from karrot.pipeline.schemas_and_conversions import LOG, PARTITION, PARTITION_LAG_MINUTE, columns_of
 
 FORGOTTEN: Final = timedelta(days=31)
-"""A partition is left out when its last commit is older than this: its tombstone was probably missed."""
+"""The highest age of a partition's last commit. Older partitions are left out: a tombstone was probably missed."""
 
 _MINUTE_MS: Final = 60_000
 _MS: Final = timedelta(milliseconds=1)
@@ -30,8 +30,8 @@ def partition_lag_minute(
     - ``ends``: the `sample_spans` of this day and of the day before. Only samples with ``is_of_day`` make rows.
     - ``owners``: the owner of each partition, with the beginning and the end of the time in which it had the partition.
 
-    Lag is the log end at the row's moment minus the committed offset. Lag in seconds is how long ago the log end was at
-    the committed offset; if that was before the first sample, it is unknown. A sample is valid for ``longest``.
+    Lag is the log end at the row's timestamp minus the committed offset. Lag in seconds is how long ago the log end was
+    at the committed offset; if that was before the first sample, it is unknown. A sample is valid for ``longest``.
     """
     is_seen = (F.col("lag") == 0) | (F.col("crossed.end_offset") == F.col("committed_offset"))
     method = F.when(F.col("lag_seconds").isNull(), "unknown").when(is_seen, "observed").otherwise("interpolated")
@@ -42,7 +42,7 @@ def partition_lag_minute(
 
 
 def carried(rows: DataFrame) -> DataFrame:
-    """The newest commit of each partition in ``partition_lag_minute``, with which the next day begins."""
+    """Return each partition's newest commit in ``partition_lag_minute``. The next day begins with these commits."""
     commit = F.struct(F.col("committed_offset").alias("offset"), F.unix_millis("committed_at").alias("at_ms"))
     newest = F.max_by(commit, "minute")
     kept = rows.groupBy(*PARTITION).agg(newest.alias("committed"))
@@ -50,7 +50,7 @@ def carried(rows: DataFrame) -> DataFrame:
 
 
 def _minutes(commits: DataFrame, before: DataFrame, ends: DataFrame) -> DataFrame:
-    """A row per partition and minute that has a commit or a log-end sample, as of its moment ``at_ms``."""
+    """Make a row, at the time ``at_ms``, per partition and minute with a commit or a log-end sample."""
     newest = _newest_of_minute(commits)
     known = newest.select(*PARTITION).unionByName(before.select(*PARTITION)).distinct()
     sampled = ends.where("is_of_day").groupBy(*LOG, _minute("at_ms")).agg(F.max("at_ms").alias("sampled_ms"))

@@ -14,14 +14,14 @@ from karrot.pipeline.schemas_and_conversions import EVENT, GROUP, PARTITION, RAT
 
 _MINUTE_MS = 60_000
 _MOST_PER_MS = 1_000_000
-"""More messages per millisecond are an error in an offset, as in `karrot.signals`."""
+"""The highest rate, in messages per millisecond. A higher rate means a wrong offset, as in `karrot.signals`."""
 
 
 _SAMPLE = (*PARTITION, "seq", "received_at", "owner", "end_offset", "current_lag", "day")
 
 
 def whole_listings(events: DataFrame, partitions: DataFrame) -> DataFrame:
-    """The rows of ``partitions`` whose event lists all partitions of its group; a webhook lists only the bad ones.
+    """Keep ``partitions`` of events that list all partitions of their group; a webhook lists only the bad partitions.
 
     The rows have the columns that rates and skew need, and ``group``, a hash of the group. All rows of a group are in
     one partition of the frame, so whatever is computed within a group needs no other shuffle. A union with the events
@@ -44,7 +44,7 @@ def rates_minute(listings: DataFrame, *, longest: timedelta) -> DataFrame:
 
     ``coverage`` is the share of the minute that lies between samples; the rates are means over that share. If the log
     shrank (the topic was created again) or the commit went back (a rewind), the time between the samples is not
-    covered. It is not covered either if more than 10^9 messages per second came or went.
+    covered. The same applies if more than 10^9 messages per second came or went.
     """
     first = F.col("from_ms") - F.pmod("from_ms", F.lit(_MINUTE_MS))
     minutes = F.sequence(first, F.col("to_ms") - 1, F.lit(_MINUTE_MS).cast("long"))
@@ -62,7 +62,7 @@ def rates_minute(listings: DataFrame, *, longest: timedelta) -> DataFrame:
 
 
 def _spans(listings: DataFrame, longest: timedelta) -> DataFrame:
-    """The time between two successive samples of a partition, with the growth of its log and of its commit.
+    """Pair successive samples of a partition. Add the growth of its log end and of its committed offset.
 
     The sort compares a hash of the partition before its names.
     """

@@ -42,7 +42,7 @@ def rebalances(members: DataFrame) -> DataFrame:
 
 
 def _records(members: DataFrame) -> DataFrame:
-    """A row per record of a group's metadata; ``owned`` is the set of its partitions with their owners."""
+    """Make a row per metadata record of a group; ``owned`` is the set of the group's partitions with their owners."""
     who = F.coalesce("instance_id", "member_id")
     pair = F.struct("topic", "partition", who.alias("owner"))
     return members.groupBy(*GROUP, *_RECORD, *_STATE).agg(

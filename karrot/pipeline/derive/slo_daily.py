@@ -25,8 +25,8 @@ def slo_daily(minutes: DataFrame, partitions: DataFrame, objective: Objective) -
     A minute is seen if a status was known in it. Without a status, commits can still give the minute's lag in seconds.
     A minute is within the target if its largest known lag in seconds is at most the target. A minute without a known
     lag in seconds is neither within nor beyond the target. ``burn_rate`` is the share of measured minutes beyond the
-    target, divided by the allowed share. At a burn rate of 1, the budget lasts exactly; at 2, half the time.
-    ``worst_partition`` is the ``topic/partition`` with the largest listed lag.
+    target, divided by the allowed share. At a burn rate of 1, the budget lasts the whole period. At 2, it lasts half
+    the period. ``worst_partition`` is the ``topic/partition`` with the largest listed lag.
     """
     is_seen = severity("worst_status") > Status.NOTFOUND
     name = F.concat_ws("/", "topic", "partition")

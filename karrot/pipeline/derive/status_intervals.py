@@ -19,7 +19,7 @@ _SHOWN = [status.name for status in Status if status is not Status.NOTFOUND]
 
 
 def severity(status: str | Column) -> Column:
-    """Burrow's number of a status, to sort by; NULL for an unknown status."""
+    """Return Burrow's number of a status, for sorting; NULL for an unknown status."""
     named = F.col(status) if isinstance(status, str) else status
     chosen = F.when(named == Status.NOTFOUND.name, int(Status.NOTFOUND))
     for one in Status:
@@ -105,7 +105,8 @@ def status_intervals(runs: DataFrame, *, silence: timedelta, as_of: datetime) ->
     """Make ``status_intervals`` from ``runs``, cut at midnight UTC.
 
     A status lasts until the next verdict, but at most ``silence`` after its last verdict. After that, the status is
-    unknown. An open interval ends at ``as_of``, the time of the newest event of all. A deleted group has no status.
+    unknown. An open interval ends at ``as_of``, the time of the newest event of all groups. A deleted group has no
+    status.
     """
     order = Window.partitionBy(*GROUP).orderBy("day", "run")
     expires = F.col("last_at") + F.lit(silence)

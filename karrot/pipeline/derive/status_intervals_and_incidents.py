@@ -3,7 +3,7 @@
 Intervals depend on the days before and after. An incident can last any number of days. So that a run need not read the
 runs of all days, a summary holds the state of each group at the beginning of a day: its open incident, its last verdict
 and the ids of its incidents (`karrot.pipeline.derive.incidents.summary_runs`). A run reads the newest summary that is
-older than the changed days, and the runs since. If there is none, it reads the runs of all days.
+older than the changed days, and all later runs. Without such a summary, a run reads the runs of all days.
 
 ```
 <tables>/_summaries/silence=300000ms/day=2026-11-20/summary.parquet      all runs before this day
@@ -59,7 +59,7 @@ def derive_history(
 class _Summaries(NamedTuple):
     """The summaries of the tables, for one ``silence``. Only the holder of the lease of derived tables uses them.
 
-    ``there`` are the days of ``verdict_runs``, in order.
+    ``there`` are the sorted days of ``verdict_runs``.
     """
 
     spark: SparkSession
@@ -77,10 +77,10 @@ class _Summaries(NamedTuple):
                 delete(self.spark, self._path(each))
 
     def with_runs(self, since: date | None, until: date | None = None) -> DataFrame:
-        """The summary of the day ``since``, and the runs from then on, before the day ``until``.
+        """Read the summary of the day ``since``, and the runs from ``since`` to before ``until``.
 
-        Without ``since``, the runs of all days. A group without a verdict since the oldest day is left out, because
-        ``compact`` has dropped its runs. Raises OSError like `karrot.pipeline.store.table_files.sound`.
+        Without ``since``, read the runs of all days. A group without a verdict since the oldest day is left out,
+        because ``compact`` has dropped its runs. Raises OSError like `karrot.pipeline.store.table_files.sound`.
         """
         days = [day for day in self.there if (since is None or day >= since) and (until is None or day < until)]
         runs = without_summary(sound(self.tables.read(self.spark, "verdict_runs", days=days)))
@@ -90,7 +90,7 @@ class _Summaries(NamedTuple):
         return self._read(since).where(F.col("last_at") >= F.lit(oldest)).unionByName(runs)
 
     def nameless(self, since: date) -> DataFrame:
-        """The day and the `_KEYS` of each incident without an id that was open when the day ``since`` began."""
+        """Return day and `_KEYS` of the incidents without an id that were open when the day ``since`` began."""
         is_open = (F.col("kind") == "incident") & F.col("incident_id").isNull()
         started = self._read(since).where(is_open).withColumn("started_at", F.col("first_at"))
         return started.withColumn("key", _key()).select(F.to_date("started_at").alias("day"), *_KEYS)
@@ -139,7 +139,7 @@ def reach(days: Collection[date], existing: Sequence[date], silence: timedelta) 
 def _replace_incidents(
     spark: SparkSession, tables: Tables, computed: DataFrame, summaries: _Summaries, since: date | None
 ) -> None:
-    """Replace the incidents that can differ, but write only the days whose rows do.
+    """Replace the incidents that can differ, but write only days whose rows differ.
 
     With ``since``, these are the incidents of this day and later days, and those that were open at its beginning: each
     of them is ``computed``, or it had no id and may have got one since.
@@ -171,13 +171,13 @@ def _differing(rows: DataFrame, others: DataFrame) -> list[date]:
 
 
 def _key() -> Column:
-    """What identifies an incident of a group: its id or, without an id, its start."""
+    """Return the key of an incident in its group: its id or, without an id, its start."""
     start = F.unix_micros("started_at").cast("string")
     return F.coalesce(F.concat(F.lit("id "), "incident_id"), start)
 
 
 def _newest(runs: DataFrame) -> datetime:
-    """The time of the newest verdict of any group, which the history uses as "now".
+    """Return the time of the newest verdict of any group; the history uses this time as "now".
 
     A verdict of a clock that was ahead would end the incidents of all other groups, so it is left out.
     """

@@ -30,7 +30,7 @@ _MEMBERS_BACK = timedelta(days=30)
 
 
 class DayHandover(NamedTuple):
-    """What a day hands on: the ``mark`` of the rows that the next day needs, and numbers of samples.
+    """What a day passes to the next day: the ``mark`` of the rows that the next day needs, and sample counts.
 
     ``head`` and ``tail`` count the samples of partitions near the day's first and its last midnight.
     """
@@ -56,7 +56,7 @@ class PartitionLagJob:
 
     @contextmanager
     def measured(self, listings: DataFrame, days: Collection[date]) -> Iterator[DataFrame | None]:
-        """Yield the `filled` lags of groups without whole ``listings``; None if there are no lags on these days."""
+        """Yield the `filled` lags of groups without whole ``listings``, or ``None`` if these days have no lags."""
         there = sorted({*days} & {*self.tables.days(self.spark, "partition_lag_minute")})
         if not there:
             yield None
@@ -120,7 +120,7 @@ def hand_on(
 ) -> dict[date, DayHandover]:
     """Derive ``days`` in order. If a day's mark differs from its mark in ``before``, derive the next existing day too.
 
-    If ``before`` is None, only ``days`` are derived.
+    If ``before`` is ``None``, only ``days`` are derived.
     """
     waiting, done = {*days}, dict[date, DayHandover]()
     while waiting:

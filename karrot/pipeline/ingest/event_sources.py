@@ -34,7 +34,7 @@ class Segment(NamedTuple):
     written_on: date
 
     def missing(self, lines: int) -> int:
-        """How many lines the segment lacks, compared with the number in its name."""
+        """Count the lines that the segment lacks, compared with the number in its name."""
         return max(0, self.promised - lines)
 
 
@@ -46,7 +46,7 @@ class EventsFromArchive:
     batch_bytes: int = BATCH_BYTES
 
     def lines(self, spark: SparkSession) -> DataFrame:
-        """The lines of new segments. Raises FileNotFoundError if the directory does not exist."""
+        """Stream the lines of new segments. Raises FileNotFoundError if the directory does not exist."""
         place = place_for(spark, self.archive)
         if not exists(spark, place):
             raise FileNotFoundError(f"{self.archive}: this directory of the archive does not exist")
@@ -72,7 +72,7 @@ class EventsFromArchive:
         return job
 
     def segments(self, read: CheckpointReader, batch: int) -> list[Segment]:
-        """The files that a batch has read, from the log of Spark's file source.
+        """Return the files that a batch has read, from the log of Spark's file source.
 
         A DataFrame shows only files that have lines. The log (format version 1 since Spark 2.0) also has empty and
         deleted files. A batch is a range of the log, from the offset of the previous batch to the offset of this batch.
@@ -99,7 +99,7 @@ class EventsFromArchive:
         return sorted(found)
 
     def lost(self, read: CheckpointReader, batch: int, lines: DataFrame) -> int:  # noqa: ARG002 (the names of segments say it)
-        """Always 0: the missing lines of a segment are counted from the segment's name."""
+        """Return 0: the missing lines of a segment are counted from the segment's name."""
         return 0
 
 
@@ -110,7 +110,7 @@ class EventsFromTopic:
     records: RecordsFromKafka
 
     def lines(self, spark: SparkSession) -> DataFrame:
-        """The values of new records. Raises `NoRecords`, `ConnectorMissing` and `PropertiesError`."""
+        """Stream the values of new records. Raises `NoRecords`, `ConnectorMissing` and `PropertiesError`."""
         return self.records.records(spark).select(
             F.col("value").cast("string").alias("value"),
             F.concat_ws("-", "topic", "partition").alias("path"),
@@ -122,11 +122,11 @@ class EventsFromTopic:
         return f"{job}-{self.records.topic}"
 
     def segments(self, read: CheckpointReader, batch: int) -> list[Segment]:  # noqa: ARG002 (there are none)
-        """Always empty: a topic has no files."""
+        """Return no segment, because a topic has no files."""
         return []
 
     def lost(self, read: CheckpointReader, batch: int, lines: DataFrame) -> int:
-        """How many lines the brokers deleted, by age or size, before they were read."""
+        """Count the lines that the brokers deleted, by age or size, before the job read them."""
         partition = F.substring_index("path", "-", -1).cast("int").alias("log_partition")
         return self.records.passed(read, batch, lines.select(partition, F.col("offset").alias("log_offset"))).lost
 

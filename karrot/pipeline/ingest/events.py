@@ -35,7 +35,7 @@ from karrot.pipeline.schemas_and_conversions import (
 )
 
 _MOST_BYTES: Final = 32 * 1024 * 1024
-"""The longest line that is parsed. A body has at most 8 MiB. A line has it twice, once as a longer string."""
+"""The longest line that is parsed. A body has at most 8 MiB. A line has the body twice, once as a longer string."""
 
 _BURROW_BEGAN_MS: Final = 1_420_070_400_000  # 2015-01-01: an earlier time comes from a clock that was never set
 _DAY_MS: Final = 86_400_000
@@ -43,7 +43,7 @@ _VERSION: Final = 1
 _ID: Final = ("log_id", "seq")
 REQUIRED: Final = ("v", "event_id", *_ID, "received_at_ms", "observed_at_ms", *GROUP, "status")
 """The fields that every line must have."""
-# The body is not read, because the other fields of the line have its content. Of the worst partition, only the fields
+# The body is not read, because the other fields of the line have its content. From the worst partition, only fields
 # with a column are read.
 _OF_WORST: Final = ("topic", "partition", "owner", "start_offset", "start_lag", "end_offset")
 _WORST: Final = StructType([PARTITION_LINE[name] for name in _OF_WORST])
@@ -67,7 +67,7 @@ def read_lines(lines: DataFrame) -> DataFrame:
     judged = read.withColumn("reason", why_unusable())
     is_good = F.col("reason").isNull()
     received_at_ms = F.when(is_good, F.col("line.received_at_ms"))
-    # Cut the text before the cast: the cast makes a copy, and a huge line would fill the heap.
+    # Cut the string before the cast: the cast copies it, and a huge line would fill the heap.
     cut = F.substring("value", 1, RAW_BYTES)
     return judged.select(
         "path",
@@ -155,14 +155,14 @@ class SequenceRange(NamedTuple):
 
 
 def in_order() -> Column:
-    """An aggregate over good lines of a log: whether their numbers are consecutive, which means that none repeats."""
+    """Make an aggregate over a log's good lines: whether the numbers are consecutive, so that no line repeats."""
     number, seq = F.col("number"), F.col("line.seq")
     ahead = F.try_subtract(number, seq)  # NULL only if seq is negative; aggregates ignore NULL
     return (F.min(ahead) == F.max(ahead)) & (F.min(seq) >= 0)
 
 
 def stored_ranges(known: DataFrame) -> list[SequenceRange]:
-    """One range for each log in ``known`` (rows of the table ``events``)."""
+    """Make one range for each log in ``known`` (rows of the table ``events``)."""
     found = known.groupBy("log_id").agg(F.min("seq"), F.max("seq")).collect()
     return [SequenceRange(*row) for row in found]
 
@@ -173,7 +173,7 @@ def overlap(several: Iterable[SequenceRange]) -> bool:
 
 
 def repeated_lines(lines: DataFrame, known: DataFrame) -> DataFrame:
-    """The ``number`` of each good line whose event came earlier in the batch, or is in ``known``.
+    """Return the ``number`` of each good line whose event came earlier in the batch, or is in ``known``.
 
     ``known`` are rows of the table ``events``. Two events are the same if log id and sequence number are equal.
     """

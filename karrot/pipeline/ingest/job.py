@@ -139,7 +139,7 @@ class LineBatch:
     segments: list[Segment]
 
     def write(self) -> IngestSummary:
-        """Write the events that the tables do not have. Fails if compact merges one of their days meanwhile."""
+        """Write the events that the tables do not have. Fails if compact merges one of the days meanwhile."""
         log_id, seq = F.col("line.log_id"), F.col("line.seq")
         sorts = self.lines.groupBy("path", "day", log_id.alias("log_id"), F.col("reason").isNotNull().alias("is_bad"))
         counted = sorts.agg(
@@ -158,7 +158,7 @@ class LineBatch:
         for name in SOURCES:  # a batch that is repeated can have fewer rows than before
             self.tables.drop_batch(self.spark, name, self.batch_id, days)
         new, duplicates = self._new(good, days)
-        # Events come last: what has its event is a duplicate, so it would not be written again after a crash.
+        # Write events last: after a crash, a line with a stored event is skipped as a duplicate.
         self.tables.write_batch(partitions(new), "partitions", self.batch_id)
         self.tables.write_batch(events(new), "events", self.batch_id)
         short = self._new_short(missing)
@@ -199,7 +199,7 @@ class LineBatch:
         return {one: count for one, count in missing.items() if (one.path, count) not in noted}
 
     def _write_quarantine(self, counted: list[Row], short: Mapping[Segment, int]) -> int:
-        """Write the bad lines that the table does not have, and the short segments. Return the number of others."""
+        """Write the short segments and the new bad lines. Return the number of bad lines that were stored already."""
         # A segment that was short before a crash can be complete now, for example if its copy was not finished.
         self.tables.drop_batch(self.spark, "quarantine", self.batch_id, {one.written_on for one in self.segments})
         bad = {row.path for row in counted if row.is_bad}

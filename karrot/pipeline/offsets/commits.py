@@ -35,7 +35,7 @@ def uint32(data: Column, at: Column) -> Column:
 
     The number is undefined if there are fewer than four bytes. ``data`` must not be NULL.
 
-    ``conv(hex(…))`` takes more time than all other work on a record, and ``crc32`` a fiftieth of that. The checksum of
+    ``conv(hex(…))`` takes longer than all other work on a record. ``crc32`` takes a fiftieth of that. The checksum of
     four bytes can be turned back into the bytes, because each of its bits is the XOR of some bits of the value and of a
     constant. So the value is the XOR of four numbers from lookup tables, one for each byte of the checksum.
     """
@@ -91,7 +91,7 @@ KEY_TYPES: Final[Mapping[int, str]] = dict(enumerate(_TYPES.split()))
 """The names of record types in Kafka 4, by the first int16 of the key. Commits of all protocols have type 1."""
 
 _NULL: Final = 0xFFFF
-"""The length of a string that is null: -1, read as an unsigned number."""
+"""The length field of a null string: -1, read as an unsigned number."""
 _LONGEST: Final = 0x7FFF
 _MOST_INT: Final = 0x7FFFFFFF
 _ANY_PARTITIONS: Final = 1_000_000
@@ -111,7 +111,7 @@ def decode_offsets(records: DataFrame, cluster: str) -> DataFrame:
 
     These columns are ``key, value, topic, partition, offset, timestamp``. A row has the columns of `COMMITS`,
     ``key_type`` (NULL if the key has none), and the unchanged ``key`` and ``value``. ``readable`` is false if there is
-    a ``reason``. Only readable records of the key types 0 and 1 have more than the place of the record. The other
+    a ``reason``. Only readable records of key types 0 and 1 have more columns than the place. The other
     records are for `members_of`, or are counted by the name of their type.
 
     Records with a column ``written_at`` come from files. A record without a partition, an offset or a possible
@@ -244,7 +244,7 @@ def _wrong_in_key() -> Column:
 
 
 def _wrong_in_value() -> Column:
-    """The first fault of a value, in the order of its bytes; a tombstone has none."""
+    """Return the first fault of a value, in the order of its bytes; a tombstone has no fault."""
     length, version, left = F.col("_length"), F.col("_version"), F.col("_after_text")
     is_compact = version == F.lit(_COMPACT)
     return (
@@ -334,12 +334,12 @@ def _key() -> Column:
 
 
 def _value() -> Column:
-    """The value of a commit; empty bytes for a tombstone and for other records."""
+    """Return the value of a commit, or empty bytes for a tombstone and other records."""
     return F.coalesce(F.when(F.col("_length") >= F.lit(0), F.col("value")), F.lit(b""))
 
 
 def _version(head: Column) -> Column:
-    """The version if it is known, else the newest known version plus 1."""
+    """Return the version; for an unknown version, the newest known version plus 1."""
     known = F.when(head == F.lit(b"\0\3"), 3).when(head == F.lit(b"\0\1"), 1).when(head == F.lit(b"\0\4"), 4)
     return known.when(head == F.lit(b"\0\0"), 0).when(head == F.lit(b"\0\2"), 2).otherwise(_COMPACT + 1)
 

@@ -63,7 +63,7 @@ class JsonTopic:
     """The topic to which commits are published as JSON, at least once. ``readers`` are the groups that have read it.
 
     Consumers of the topic commit offsets too. If their commits were published, each record would cause a commit, and
-    each commit a record, without end. So commits on the topic itself are not published, nor those of a group that has
+    each commit a record, in a loop. So commits on the topic itself are not published, nor those of a group that has
     read it since the start: a group that copies the topic to another one would make the same loop in two steps.
     """
 
@@ -237,7 +237,7 @@ class LandOffsets:
         return summary, topics
 
     def _known(self, days: Collection[date], batch_id: str) -> DataFrame | None:
-        """The places of the cluster's records that the tables have on these days; ``None`` if there are none.
+        """Return the places of the cluster's stored records on these days, or ``None`` if no records are stored.
 
         A checkpoint of Spark's Kafka source passes each record once, so only batches of other checkpoints count then.
         """

@@ -41,7 +41,7 @@ class LogEndReader(TopicMetadata, Protocol):
     """The requests to Kafka that read log ends. Every method can raise `ClusterError`."""
 
     def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
-        """The log end offsets."""
+        """Read the log end offsets of partitions."""
 
 
 class PollSummary(NamedTuple):
@@ -175,7 +175,7 @@ class LandEnds:
 
 
 def topics_of_late(spark: SparkSession, tables: Tables, cluster: str) -> list[str]:
-    """The topics with commits on the newest two days of the table ``commits``."""
+    """Return the topics with commits on the newest two days of ``commits``."""
     days = tables.days(spark, "commits")[-2:]
     late = tables.read(spark, "commits", days=days).where(F.col("cluster") == cluster) if days else None
     return [] if late is None else [row.topic for row in late.select("topic").distinct().collect()]

@@ -1,7 +1,7 @@
 """Parses the metadata of classic groups in ``__consumer_offsets``, and makes the table ``members`` from it.
 
-Records of metadata are few and hold arrays of arrays, so Python parses them one by one. Commits are a hundred times as
-many, so they stay in the JVM.
+Records of metadata are few and hold arrays of arrays, so Python parses them one by one. There are a hundred
+times as many commits, so commits stay in the JVM.
 
 Kafka's ``GroupMetadataValue.json`` defines the layout. Numbers are big-endian. Versions 0 to 3 have int16 and int32
 lengths. From version 4 on, lengths are unsigned varints, and there are tagged fields. A member's assignment is a field
@@ -36,7 +36,7 @@ _ROWS_AT_ONCE: Final = 10_000
 
 
 class UnreadableMetadata(ValueError):  # noqa: N818 (names the state of the record)
-    """The record is cut off, or Kafka does not write such a record. The text is a stable code."""
+    """The record is cut off, or Kafka does not write such a record. The message is a stable code."""
 
 
 @dataclass(slots=True)
@@ -200,7 +200,7 @@ def _parse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _rows(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row for each member and assigned partition. A member without partitions, or a group without members, has one.
+    """Make a row per member and assigned partition. A member without partitions, or a group without members, has one.
 
     A deleted group has no value.
     """

@@ -1,1 +1,1 @@
-"""Runs the jobs of the pipeline in turns (`turns.TurnLoop`), in one process with one Spark session."""
+"""Runs the jobs of the pipeline in turns (`step_loop.TurnLoop`), in one process with one Spark session."""

@@ -92,13 +92,13 @@ class Jobs:
             return False
         try:
             return date.fromisoformat(noted.strip()) < due
-        except ValueError:  # a damaged file counts as a day long ago
+        except ValueError:  # a damaged file counts as an old day
             return True
 
     def last_success(self) -> float | None:
         """The time at which the last turn on these tables ended without a failure; ``None`` if it is not known.
 
-        A store that is away does not end the process: the steps of the turns try again.
+        An unreachable store does not end the process, because the steps of the turns retry.
         """
         try:
             noted = read_text(self.spark, self.tables.path(_LAST_SUCCESS))
@@ -148,7 +148,7 @@ def _beside(name: str, work: Callable[[], object]) -> threading.Thread:
 def ended_in_time(spark: SparkSession, stop: Event) -> Iterator[None]:
     """After a signal, give the open step 20 s. Then cancel its Spark jobs, and end the process if this does not help.
 
-    The next start repeats what was not finished.
+    The next start repeats unfinished work.
     """
     over = Event()
 
@@ -160,7 +160,7 @@ def ended_in_time(spark: SparkSession, stop: Event) -> Iterator[None]:
         spark.sparkContext.cancelAllJobs()
         if not over.wait(_HALT_S):
             _log.warning("turn abandoned", code="turn_abandoned")
-            _beside("release", release_all).join(_RELEASE_S)  # a store that is away would make it wait
+            _beside("release", release_all).join(_RELEASE_S)  # an unreachable store would block the exit
             os._exit(0)
 
     _beside("end in time", watch)

@@ -1,7 +1,7 @@
 """Runs the steps of the pipeline in turns, until the process has to stop.
 
 A step that fails does not stop the other steps or the process: the next turn tries again. After a failure, the next
-turn comes earlier than usual, and after more failures later and later again.
+turn starts earlier than usual. Each further failure doubles the pause, up to the interval.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -111,7 +111,7 @@ class Step(NamedTuple):
 
 
 class StepFailure(NamedTuple):
-    """Why a step failed: a stable code, and a sentence. If ``is_final``, no later turn can succeed."""
+    """The reason why a step failed: a stable code and a sentence. If ``is_final``, no later turn can succeed."""
 
     code: str
     reason: str
@@ -133,7 +133,7 @@ class LinkedStop(Event):
         return super().is_set() or self._process.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the process's event. A step sets its own event only when it has ended."""
+        """Wait for the process's event. A step's own event is set only when the step ends."""
         return self._process.wait(timeout) or self.is_set()
 
 
@@ -141,7 +141,7 @@ class LinkedStop(Event):
 class TurnLoop:
     """The loop. ``explain`` turns the name and the error of a step into a `StepFailure`.
 
-    ``remember`` gets the time at which a turn without a failure ended, in epoch seconds. If it fails, that is logged.
+    ``remember`` gets the end of a turn without a failure, in epoch seconds. Errors of ``remember`` are logged.
 
     ``started_ms`` is the time on the boot clock at which the open turn started; ``None`` between two turns.
     """

@@ -96,7 +96,7 @@ def _drop_ended(spark: SparkSession, tables: Tables, oldest: date) -> AbstractSe
 
 
 def _files(spark: SparkSession, tables: Tables, name: str, day: date) -> list[str]:
-    """The files of a day, each ``YYYY-MM-DD/batch_id=…/name``."""
+    """Return the files of a day, each ``YYYY-MM-DD/batch_id=…/name``."""
     batches = listing(spark, tables.path(name, f"day={day}"))
     return [
         f"{day}/{batch}/{file}"

@@ -28,7 +28,7 @@ _SCHEME = re.compile(r"^([a-z0-9+.-]+):/+", re.ASCII)
 _WILD = re.compile(r"[\\*?\[\]{}]")
 _OBJECT_STORES: Final = frozenset({"s3", "s3a", "s3n", "gs"})
 _IF_NONE_MATCH: Final = "fs.option.create.conditional.overwrite"
-"""Without this option, Hadoop's client for S3 asks whether the object exists, and then overwrites it all the same."""
+"""Without this option, Hadoop's client for S3 asks whether the object exists, and then overwrites the object anyway."""
 
 _COPY_BYTES: Final = 1024 * 1024
 
@@ -57,7 +57,7 @@ def local_path(spark: SparkSession, path: str) -> Path | None:
 
 
 def place_for(spark: SparkSession, place: str) -> str:
-    """The place for Spark. ``s3://`` becomes ``s3a://``, unless the cluster has its own client for it, as EMR has."""
+    """Return a URL for Spark. ``s3://`` becomes ``s3a://``, unless the cluster has an ``s3://`` client, as EMR has."""
     has_own = spark.sparkContext._jsc.hadoopConfiguration().get("fs.s3.impl")  # noqa: SLF001 (as below)
     return place if has_own else hadoop_url(place)
 
@@ -68,7 +68,7 @@ def exists(spark: SparkSession, path: str) -> bool:
 
 
 def listing(spark: SparkSession, path: str) -> list[str]:
-    """The names in a directory, sorted; none if the directory does not exist."""
+    """Return the sorted names in a directory; no names if the directory does not exist."""
     if local := local_path(spark, path):
         return sorted(entry.name for entry in local.iterdir()) if local.is_dir() else []
     entries = _unless_missing(partial(_hadoop(spark, path).listStatus, _path(spark, path))) or ()
@@ -76,7 +76,7 @@ def listing(spark: SparkSession, path: str) -> list[str]:
 
 
 def make_directory(spark: SparkSession, path: str) -> None:
-    """Create a directory and its parents, if they do not exist."""
+    """Create a directory and its missing parents."""
     if local := local_path(spark, path):
         local.mkdir(parents=True, exist_ok=True)
     else:
@@ -84,7 +84,7 @@ def make_directory(spark: SparkSession, path: str) -> None:
 
 
 def flush_files(spark: SparkSession, directory: str) -> None:
-    """Flush the files and names below a local directory to the disk. Other file systems keep what a closed file has."""
+    """Flush the files and names below a local directory to the disk. Other file systems keep closed files."""
     if (local := local_path(spark, directory)) and local.is_dir():
         for entry in [*local.rglob("*"), local, *local.parents[:2]]:
             flush(entry)
@@ -139,10 +139,10 @@ def _put_over(spark: SparkSession, source: str, target: str) -> None:
 
 
 def create_new(spark: SparkSession, path: str, text: str) -> None:
-    """Write a small file that must not exist. Of several processes that do this, one succeeds.
+    """Write a small file that must not exist. If several processes create the file, one succeeds.
 
-    Raises Py4JJavaError if the file exists, and also for other errors. After an error, read the file to see whose it
-    is: if the first answer of the store was lost, the store can refuse a file that this process wrote.
+    Raises Py4JJavaError if the file exists, and also for other errors. After an error, read the file to find its
+    writer: if the store's first answer was lost, the store can refuse a file of this process.
     """
     files, place = _hadoop(spark, path), _path(spark, path)
     if files.hasPathCapability(place, _IF_NONE_MATCH):
@@ -154,7 +154,7 @@ def create_new(spark: SparkSession, path: str, text: str) -> None:
 
 
 def modified_ms(spark: SparkSession, path: str) -> int | None:
-    """When a file was written, by the clock of its file system; ``None`` if it does not exist."""
+    """Return the time of a file's last write, by its file system's clock; ``None`` if the file does not exist."""
     if local := local_path(spark, path):
         return local.stat().st_mtime_ns // 1_000_000 if local.exists() else None
     status = _unless_missing(partial(_hadoop(spark, path).getFileStatus, _path(spark, path)))
@@ -162,7 +162,7 @@ def modified_ms(spark: SparkSession, path: str) -> int | None:
 
 
 def newest_ms(spark: SparkSession, directory: str) -> int:
-    """When the newest file below a directory was written, or the directory if it has no file.
+    """Return the mtime, in milliseconds, of the newest file below a directory, or of a directory without files.
 
     The time is by the clock of the file system. S3 has no directories, so Hadoop gives them the present time.
     """
@@ -176,7 +176,7 @@ def newest_ms(spark: SparkSession, directory: str) -> int:
 
 
 def read_text(spark: SparkSession, path: str) -> str | None:
-    """The text of a small file; ``None`` if it does not exist."""
+    """Read a small text file; ``None`` if the file does not exist."""
     if local := local_path(spark, path):
         return local.read_text(encoding="utf-8") if local.exists() else None
     stream = _unless_missing(partial(_hadoop(spark, path).open, _path(spark, path)))
@@ -187,7 +187,7 @@ def read_text(spark: SparkSession, path: str) -> str | None:
 
 
 def write_text(spark: SparkSession, path: str, text: str) -> None:
-    """Write a small file in one step, so that no reader sees an incomplete file, or no file where there was one."""
+    """Write a small file in one step, so that no reader sees an incomplete or a missing file."""
     aside = f"{path.rpartition('/')[0]}/.{path.rpartition('/')[2]}-{os.getpid()}"
     if local := local_path(spark, aside):
         local.parent.mkdir(parents=True, exist_ok=True)
@@ -204,7 +204,7 @@ def write_text(spark: SparkSession, path: str, text: str) -> None:
 
 
 def _unless_missing(call: Callable[[], Any]) -> Any:
-    """Call Hadoop; ``None`` if the file does not exist."""
+    """Call Hadoop, and return ``None`` if the file does not exist."""
     try:
         return call()
     except Py4JJavaError as error:

@@ -92,7 +92,8 @@ class Tables:
         paths = [table] if days is None else [self.path(name, f"day={day.isoformat()}") for day in sorted(set(days))]
         there = [path for path in paths if exists(spark, path)]
         if not there:
-            # The filter lets the optimizer see that the table is empty, and leave out what depends on it.
+            # The filter lets the optimizer see that the table is empty, and leave out the steps that depend on the
+            # table.
             return spark.range(0).where(F.lit(False)).select(rows([], schema))
         reader = spark.read.schema(schema).option("basePath", table)
         return reader.parquet(*map(literal, there)).select(*columns_of(schema))
@@ -105,8 +106,8 @@ class Tables:
         """Write one batch of a streamed table into its own folders; ``df`` has the schema's columns and ``day``.
 
         If the batch is written again, it overwrites its own files. On a local file system, a rename makes all rows of a
-        day visible at once, and they are on the disk when this returns. On an object store, the files of the batch
-        appear one after the other.
+        day visible at once, and the rows are on the disk when the call returns. On an object store, the files of the
+        batch appear one after the other.
         """
         self.require()
         columns = columns_of(with_day(STREAMED[name]))
@@ -142,8 +143,7 @@ class Tables:
     def replace_files(self, df: DataFrame, name: str, files: Mapping[date, str]) -> None:
         """Replace one file of each day by the rows of ``df``, which has the schema's columns and ``day``.
 
-        A file without rows is deleted. Each file is replaced in one step, so a reader sees the whole old file or the
-        whole new one.
+        A file without rows is deleted. Each file is replaced in one step, so a reader sees the old or the new file.
         """
         spark, staged = df.sparkSession, self.staging(name)
         ordered = df.select(*columns_of(with_day(TABLES[name]))).repartition("day")
@@ -194,13 +194,13 @@ class Tables:
         return self.path(_STAGING, f"{name}-{uuid.uuid4().hex}")
 
     def sweep_staging(self, spark: SparkSession) -> None:
-        """Delete what killed runs of derive and compact left. Only the holder of their lease may call this."""
+        """Delete files that killed derive and compact runs left. The caller must hold the ``derived`` lease."""
         delete(spark, self.path(_STAGING))
 
     def sweep_batches(self, spark: SparkSession, names: Iterable[str], *, before: datetime | None = None) -> None:
         """Delete what killed batches left in these tables, if it was written ``before`` a time.
 
-        Without a time, only the holder of the tables' lease may call this.
+        Without a time, the caller must hold the tables' lease.
         """
         for path in (self.path(name, entry) for name in names for entry in listing(spark, self.path(name))):
             if path.rpartition("/")[2].startswith(_BATCH_STAGING) and (
@@ -242,7 +242,7 @@ def write_note(spark: SparkSession, tables: Tables, note: Note) -> None:
 
 
 def files_present(spark: SparkSession, tables: Tables) -> dict[date, list[str]]:
-    """The days of the `WATCHED` tables, each with the names of its files. Raises OSError like `sound`."""
+    """Return the days of the `WATCHED` tables, each with the names of its files. Raises OSError like `sound`."""
     files: dict[date, list[str]] = {}
     for name in WATCHED:
         for path in sound(tables.read(spark, name)).inputFiles():
@@ -257,12 +257,12 @@ def days_present(spark: SparkSession, tables: Tables) -> dict[date, str]:
 
 
 def digest(names: Iterable[str]) -> str:
-    """A short hash of the names of files, each ``table/YYYY-MM-DD/…``."""
+    """Return a short hash of file names, each ``table/YYYY-MM-DD/…``."""
     return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:16]
 
 
 def changed_days(note: Note, found: Mapping[date, str], rules: str) -> list[date]:
-    """The days to derive, in order. These include unfinished days, and days whose files were deleted."""
+    """Return the sorted days to derive, with unfinished days and days whose files were deleted."""
     if note.rules != rules:
         return sorted({*found, *note.days, *note.unfinished})
     known = {day: derived.files for day, derived in note.days.items()}
@@ -285,7 +285,7 @@ class _Mark(msgspec.Struct):
 
 
 def require_known_format(spark: SparkSession, tables: Tables) -> None:
-    """Raise NewerTables if a newer Karrot wrote the tables. Mark tables that have no mark, or one without a version."""
+    """Raise NewerTables if a newer Karrot wrote the tables. Mark tables without a versioned mark."""
     path = tables.path(_FILE)
     try:
         found = msgspec.json.decode(read_text(spark, path) or "", type=_Mark).format

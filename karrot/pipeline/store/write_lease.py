@@ -3,7 +3,7 @@
 Each writer holds a lease while it writes: ``events`` (ingest, stream), ``offsets-<cluster>`` (offsets), ``derived``
 (derive, compact) or ``evaluate-<cluster>`` (evaluate). So ``derive`` and ``compact`` may run next to a following
 ``ingest``, but not next to each other. A second writer waits, or ends with a message that names the holder. A dead
-holder's lease ends without help.
+holder's lease ends by itself.
 """
 
 import fcntl
@@ -33,7 +33,7 @@ _TRIES = 20
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Who holds a lease. ``seconds`` is the length of the lease. A holder that ended leaves a note that is free."""
+    """The holder of a lease. ``seconds`` is the length of the lease. ``is_free`` means that the holder ended."""
 
     command: str = "another command"
     host: str = ""
@@ -50,7 +50,7 @@ class Holder(msgspec.Struct, frozen=True):
 class KernelLock:
     """An exclusive lock (flock) on a local file, which names the holder. The file stays.
 
-    The kernel frees the lock when the process ends, however it ends. With ``spark``, its JVM locks another file: the
+    The kernel frees the lock when the process ends, even after a crash. With ``spark``, its JVM locks another file: the
     JVM of a killed command lives for some more seconds and can finish a write in this time. On NFS, the locks of Python
     and of Java on the same file would exclude each other.
     """
@@ -82,7 +82,7 @@ class KernelLock:
         return None
 
     def renew(self, holder: Holder) -> Holder | None:  # noqa: ARG002 (the kernel keeps the lock)
-        """The kernel keeps the lock as long as the process lives."""
+        """Do nothing: the kernel keeps the lock as long as the process lives."""
         return None
 
     def release(self, holder: Holder) -> None:  # noqa: ARG002 (the file is the holder's)
@@ -107,10 +107,10 @@ class NumberedFiles:
     """The lease on S3, HDFS and other file systems of Hadoop: ``<name>-<number>.json`` names the holder.
 
     Each change makes the file with the next number, which must not exist yet (S3: a PUT with ``If-None-Match``; HDFS:
-    an exclusive create). So only one of several processes makes a change, and the highest number is the truth. The
-    holder renews the lease in this way. If the newest file is older than the lease's length, the holder is dead, and
-    any process may take the lease. The age is the difference of two times of the store, so the clocks of the machines
-    do not matter.
+    an exclusive create). So only one of several processes makes a change, and the file with the highest number is
+    valid. The holder renews the lease in this way. If the newest file is older than the lease's length, the holder is
+    dead, and any process may take the lease. The age is the difference of two times of the store, so the clocks of the
+    machines do not matter.
     """
 
     ends_with_process = False
@@ -228,7 +228,7 @@ def evaluate_lease(cluster: str) -> str:
 
 
 class LeaseHeld(RuntimeError):  # noqa: N818 (names the state of the tables)
-    """Another command writes the same tables. The message names it and says what to do."""
+    """Another command writes the same tables. The message names that command and says what to do."""
 
 
 class LeaseLost(RuntimeError):  # noqa: N818 (as above)
@@ -250,7 +250,7 @@ class Lease:
     _ends: Event = field(default_factory=Event)
 
     def require(self) -> None:
-        """Raise LeaseLost if the lease was lost, or if it is too old to be sure."""
+        """Raise LeaseLost if the lease was lost, or if its last renewal is too old."""
         if not self.lost and self._age_s() > self.holder.seconds and not self.lock.ends_with_process:
             self._lose(f"the lease of {self.place} was not renewed for {self._age_s():.0f} s")
         if self.lost:
@@ -260,7 +260,7 @@ class Lease:
         """Take the lease, and wait for it if another command has it. Raises LeaseHeld."""
         until_ms, tries = self.clock.boot_ms() + wait.total_seconds() * 1000, 0
         while (other := self._taken_by()) is not None:
-            # Two processes that tried at the same moment can both have failed, so each tries once more.
+            # Two processes that tried at the same time can both have failed, so each tries once more.
             tries += 1
             if stop.is_set() or (self.clock.boot_ms() >= until_ms and (tries > 1 or self.lock.ends_with_process)):
                 raise LeaseHeld(self._refusal(other))
@@ -322,8 +322,8 @@ def writing(
 ) -> Iterator[Tables]:
     """Hold a lease, and yield tables that can be written as long as the lease lasts.
 
-    If the tables have a lease already, both must last. First, this deletes what killed runs left. Raises LeaseHeld,
-    LeaseLost, NewerTables, OSError and Py4JJavaError.
+    If the tables have a lease already, both leases must last. Before the yield, deletes files that killed runs left.
+    Raises LeaseHeld, LeaseLost, NewerTables, OSError and Py4JJavaError.
     """
     require_known_format(spark, tables)
     clock = clock or SystemClock()
@@ -352,7 +352,7 @@ def writing(
 def release_all() -> None:
     """Free the leases of this process, before it ends in the middle of a job.
 
-    A lock of the kernel ends with the process, and that of its JVM when the JVM has ended its writes.
+    The process's kernel lock ends with the process. The JVM's lock ends when the JVM has ended its writes.
     """
     for lease in [*_held]:
         if not lease.lock.ends_with_process:
