@@ -1,4 +1,4 @@
-"""Derives the table ``offsets_minute``: each group's commits by minute, like the roll-up that Druid made in 2017."""
+"""Derives the table ``offsets_minute``: each group's first and last offset, count and sum of commits in a minute."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F

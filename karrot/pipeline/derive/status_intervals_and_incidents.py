@@ -1,4 +1,4 @@
-"""Derives ``status_intervals`` and ``incidents``, whose rows can last longer than a day, from the runs of verdicts.
+"""Derives ``status_intervals`` and ``incidents``, whose rows can last longer than a day, from verdicts.
 
 Intervals depend on the days before and after. An incident can last any number of days. So that a run need not read the
 runs of all days, a summary holds the state of each group at the beginning of a day: its open incident, its last verdict
