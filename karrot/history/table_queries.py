@@ -1,4 +1,4 @@
-"""Answers every query about the tables, with the methods of `History`."""
+"""Defines `History`, which answers every query about the tables with DuckDB's SQL."""
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Computes lag in seconds from past log ends: how long ago the log end was at the group's committed offset.
+"""Computes lag in seconds from past log ends: the time since the committed offset was the log end.
 
 A verdict knows only the log ends of the last minutes. If a group is further behind, the verdict extrapolates: it
 divides the lag by the produce rate of those minutes. After a nightly batch has ended, this estimate is hours too high.

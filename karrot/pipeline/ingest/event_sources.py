@@ -1,4 +1,4 @@
-"""Reads the lines of the service's events as a stream, from segments of the archive or from a Kafka topic.
+"""Reads event lines as a stream, from segments of the archive or from a Kafka topic.
 
 The name of an archive segment has its number of lines. The stream's checkpoint lists the segments of each batch.
 """

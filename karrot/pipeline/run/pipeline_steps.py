@@ -1,4 +1,4 @@
-"""Makes the steps of a turn from the pipeline's jobs, polls log ends next to them, and ends the process in time."""
+"""Makes the steps of ``karrot pipeline run``, polls log ends meanwhile, and stops the process if Spark hangs."""
 
 import os
 import threading
