@@ -86,7 +86,10 @@ class AsgiApplication:
                         if len(body) > LARGE:
                             self._hold(len(body) - held)
                             held = len(body)
-            await self._store(headers, bytes(body), client)
+            try:
+                await self._store(headers, bytes(body), client)
+            finally:
+                client.event_has_waited()
             await client.answer(_ACCEPTED, webhook.ACCEPTED.body)
         except Exception as error:  # noqa: BLE001 - the outermost handler of an event: `refusal` logs the error
             if isinstance(error, TimeoutError):

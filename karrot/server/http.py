@@ -32,7 +32,7 @@ _LAST_REQUEST_S = 2.0
 _FEW, _MANY = 2, 1024
 _FULL = ((3072, 0.0), (1024, 0.3), (64, 0.8))
 """Pairs of a number of waiting requests and seconds. An event on a new connection is refused without a coroutine if so
-many requests wait and the last answered request waited that long. So an idle worker accepts a burst."""
+many requests wait and the last event waited that long. So an idle worker accepts a burst."""
 
 _HEAD_LIMIT = 64 << 10
 _LINE_LIMIT = 4094
@@ -162,8 +162,7 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Serve the next request if it has arrived, or wait for it."""
-        now = self.loop.time()
-        self._owner.waited_s, self.received_at = now - self.received_at, now
+        self.received_at = self.loop.time()
         if self.left or self.transport.is_closing():
             return
         self.flow.resume_reading()
@@ -178,6 +177,10 @@ class Connection(HttpToolsProtocol):
         """Close the connection after the open requests. `HttpServer` closes idle connections."""
         if self.cycle is not None:
             self.cycle.keep_alive = False
+
+    def event_has_waited(self) -> None:
+        """Remember how long an event waited. A slow client or a scrape would say nothing about the next event."""
+        self._owner.waited_s = self.loop.time() - self.received_at
 
     def whole_body(self) -> bytearray:
         """The body of the current request. Empty if the body is not complete yet."""
@@ -310,7 +313,7 @@ class HttpServer(uvicorn.Server):
         self.idle: dict[Connection, float] = {}
         self.stopping = self._listens = False
         self._worker, self._tls, self._most = worker, tls, most
-        self.waited_s = 0.0  # the wait of the last answered request
+        self.waited_s = 0.0  # the wait of the last event
         self._open, self._at_once = 0, _FEW
 
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]

@@ -110,6 +110,22 @@ def test_an_event_with_a_wish_for_another_protocol_is_stored(cut: int) -> None:
     assert website.log.size().events == 1
 
 
+def test_only_events_say_how_long_an_event_waits() -> None:
+    """Beside slow clients and scrapes, a worker would else refuse the events of a burst as if it had no time."""
+    servers: list[HttpServer] = []
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[bytes, float]:
+        writer.write(POST[:-10])
+        said = await reader.read()
+        return said, servers[0].waited_s
+
+    ((said, waited_s),) = talk(client, body_s=0.05, prepare=lambda server, _: servers.append(server))
+    assert (status_of(said), waited_s) == (408, 0)
+    servers.clear()
+    assert status_of(said_to(POST, prepare=lambda server, _: servers.append(server))) == 202
+    assert servers[0].waited_s > 0
+
+
 def test_a_client_of_http_1_0_is_not_told_to_continue() -> None:
     said = said_to(POST.replace(b"HTTP/1.1", b"HTTP/1.0").replace(b"Host: k", b"Expect: 100-continue"))
     assert status_of(said) == 202
