@@ -1,4 +1,4 @@
-"""Calls Burrow's REST API v3, with one method for each call. Before v1.3.5, Burrow called an allowlist whitelist."""
+"""Calls Burrow's REST API v3, with one method for each call. Before v1.3.5, its allowlists were named ``whitelist``."""
 
 import re
 from collections.abc import Callable
@@ -241,7 +241,7 @@ class Burrow(HttpClient):
 
 
 def _escaped(name: str) -> str:
-    """Escape a name as one part of a path. Bytes that are not UTF-8, as from a command line, are sent unchanged."""
+    """Percent-encode a name as one segment of a path. Bytes that are not UTF-8 are sent unchanged."""
     if name in (".", ".."):
         return name.replace(".", "%2E")
     return quote(name, safe="", errors="surrogateescape")

@@ -411,7 +411,7 @@ def _sum(event: "LagEvent") -> str:
 
 
 def _stability(asked: GroupAnswers, event: "LagEvent") -> str:
-    """Format Kafka's data about a group for the end of the group's last line."""
+    """Format Kafka's data about a group, which end the last line of output for this group."""
     health = asked.kafka.healths.get(event.consumer) if asked.kafka else None
     if asked.kafka is None or health is None:
         return ""

@@ -90,7 +90,7 @@ _order_option = partial(click.option, "--order")
 
 
 def _asking(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Return the options of a command: the shared options, and the command's own ``options`` between them."""
+    """Return the options of a command: its own ``options``, between the first and the last shared ones."""
     return option_set(
         click.option(
             "--tables",

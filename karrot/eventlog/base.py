@@ -157,7 +157,7 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def told_status(self) -> str:
-        """The status that the event has. An abandoned group is OK in the event."""
+        """The status in the event. The event of an abandoned group has the status OK."""
         return Status.OK.name if self.status_text == ABANDONED else self.status_text
 
     @property

@@ -67,8 +67,9 @@ def after(row: GroupState | None, seq: int, arrived: Arrival) -> GroupState:
     """Return the group's state after the event with the sequence number ``seq``.
 
     If Burrow and Karrot's own rules both judge a group, Burrow's verdict counts, and the other one is the second
-    opinion. A verdict is used for half of ``stale_after_ms``, before the group expires. A verdict is late if the same
-    judge has a newer one. A deletion, or a verdict on a deleted group, is late if either judge has a newer one.
+    opinion. A verdict is used for half of ``stale_after_ms``, before the group expires. A verdict is late if a newer
+    one of the same judge is stored. A deletion, or a verdict on a deleted group, is late if a newer verdict of either
+    judge is stored.
     """
     summary, is_gone = arrived.summary, arrived.summary.kind is Kind.DELETED
     lists_all = summary.source is not Source.WEBHOOK and not is_gone

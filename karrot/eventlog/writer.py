@@ -296,7 +296,7 @@ def write_apart(
     refused: tuple[type[Exception], ...],
     buffer: WriteBuffer,
 ) -> None:
-    """Write jobs after the database has ``refused`` a value of one of them: only this job gets the error.
+    """Write the jobs again after the database has ``refused`` a value. Only the job with this value gets the error.
 
     First write the counters and rejects alone. If the database refuses them, drop them: every commit would fail.
     """

@@ -1,4 +1,4 @@
-"""Publishes the newest events of each group to CloudWatch, in a separate query, so that the tables do not wait.
+"""Publishes the newest events of each group to CloudWatch, in a query that the tables' writers do not wait for.
 
 Spark selects the newest events of each group. Karrot's CloudWatch reporter then sends these events from the driver,
 because only a single publisher can limit the groups and the rate of calls. A group with one value needs 0.13 ms of

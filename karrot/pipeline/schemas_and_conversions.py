@@ -134,7 +134,7 @@ LAG_MINUTE: Final = _table(
 )
 """One row per group and minute. ``count``, ``worst_status`` and ``not_ok`` come from events.
 
-If ``coverage`` is NULL, the lag comes from events too. Otherwise the lag comes from commits, and ``coverage`` is the
+In a row without ``coverage``, the lag comes from events. Otherwise the lag comes from commits, and ``coverage`` is the
 share of the group's partitions whose lag is known. ``uncommitted`` is the number of partitions that hold messages but
 have no committed offset. The lag of these partitions is unknown.
 """

@@ -105,8 +105,8 @@ def _tracked(asked: Scaling, *, by_age: bool) -> Query:
     """Return the query that target tracking keeps at its target: the lag in seconds, or the lag per task.
 
     With the recipe from-zero, the query's value is the target while no task runs, because lag then only means that no
-    task reads. With the lag as value, target tracking would start the maximum number of tasks. Without a value,
-    AlarmLow would use older points and stop the new task.
+    task reads. If its value were the lag itself, target tracking would start the maximum number of tasks. Without a
+    value, AlarmLow would use older points and stop the new task.
     """
     lag = _maximum(asked, asked.measured)
     points = {} if by_age else {"points": (lag["lag"][0], "SampleCount")}

@@ -93,7 +93,7 @@ def say_if_empty(spark: "SparkSession", tables: "Tables", *, once: bool) -> None
 
 
 def _tell(troubled: list["DeliverySummary"], told: "DeliverySummary") -> None:
-    """Print why the webhook did not accept lines. Replace ``troubled`` by this batch if it failed, else empty it."""
+    """Print why the webhook did not accept lines. Then ``troubled`` has this batch if the batch failed."""
     troubled[:] = [told] if told.trouble else []
     if told.trouble:
         dropped = f", the {told.dropped} oldest were dropped" if told.dropped else ""

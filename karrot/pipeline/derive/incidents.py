@@ -33,9 +33,9 @@ def incidents(runs: DataFrame, *, silence: timedelta, as_of: datetime) -> DataFr
 
     ``runs`` have the columns of `SUMMARY_RUNS`, and are all runs of a group, or a summary and all later runs.
 
-    ``as_of`` is the time of the newest event of all groups. If a group's last event is more than ``silence`` older, its
-    open incident ended ``silence`` after that event, because the service stops showing the incident then. Lag, status
-    and topics come from the incident's verdicts worse than OK. ``events`` counts a close once, even if it was repeated.
+    ``as_of`` is the time of the newest event of all groups. If a group's last event is more than ``silence`` before
+    ``as_of``, its open incident ended ``silence`` after that event: the service then stops showing it. Lag, status and
+    topics come from the incident's verdicts worse than OK. ``events`` counts a close once, even if it was repeated.
     """
     members = _with_ends(_with_members(runs, silence), silence, as_of)
     return (

@@ -75,8 +75,8 @@ def _agreeing(samples: DataFrame, within: Sequence[str]) -> DataFrame:
 def sample_spans(seen: DataFrame, longest: timedelta, *, within: Sequence[str] = LOG) -> DataFrame:
     """Pair each sample with the next: ``within``, ``life``, ``at_ms``, ``end_offset``, ``next_ms``, ``next_offset``.
 
-    The next sample is NULL if it came more than ``longest`` later. It is also NULL if its log end is lower. In that
-    case, the topic was created again, and another ``life`` begins.
+    The next sample is NULL if it came more than ``longest`` after this sample. It is also NULL if its log end is lower.
+    In that case, the topic was created again, and another ``life`` begins.
     """
     in_time = Window.partitionBy(*within).orderBy("at_ms")
     fell = F.col("end_offset") < F.lag("end_offset").over(in_time)
@@ -132,9 +132,9 @@ def seconds_behind() -> Column:
 def age_from_samples(rows: DataFrame, spans: DataFrame, within: Sequence[str]) -> DataFrame:
     """Add ``age``: ``seconds`` and ``kind``, by the rule of `karrot.eventlog.log_end_history.LogEndHistory.age_at`.
 
-    ``rows`` have ``within``, ``at_ms``, ``committed_offset`` and ``refresh_ms``, which is how old the log ends of the
-    row's source can be. ``spans`` are `sample_spans`. The age is NULL without a sample at or before the row, and if the
-    committed offset was reached in a time without samples.
+    ``rows`` have the columns ``within``, ``at_ms``, ``committed_offset`` and ``refresh_ms``, the maximum age of a log
+    end of the row's source. ``spans`` are `sample_spans`. The age is NULL without a sample at or before the row, and if
+    the committed offset was reached in a time without samples.
     """
     bounded = _bounded(spans, within)
     placed = with_log_end(rows, bounded, "sample", within, sampled="at_ms", asked="at_ms")

@@ -33,7 +33,7 @@ class ReplayedIncident:
     """An incident lasts from the first verdict worse than OK until the next OK, or until the group was gone.
 
     ``is_open``: the end is not known. ``is_flap``: the incident began soon after the previous incident.
-    ``stood_still``: a partition stood still during the incident.
+    ``stood_still``: a committed offset did not move during the incident.
     """
 
     group: GroupKey

@@ -37,7 +37,7 @@ class Compacted(NamedTuple):
 def compact(spark: SparkSession, tables: Tables, *, keep: timedelta, today: date) -> Compacted:
     """Drop the days older than ``keep``, and merge the days before ``today`` that have more than one file.
 
-    Also delete what killed batches left in the streamed tables more than a day ago. No batch takes a day.
+    Also delete files of killed batches in the streamed tables that are older than a day. No batch takes a day.
     """
     tables.sweep_batches(spark, STREAMED, before=datetime.combine(today - timedelta(days=1), time(), UTC))
     dropped = _drop(spark, tables, today - keep)

@@ -3,8 +3,8 @@
 Times are epoch milliseconds, offsets and lags are messages. A *source* is a partition of a topic. A *segment* is the
 commits of one consumer group on a source, from its first commit until Kafka deleted the group or Burrow forgot it.
 
-Commits from one log arrive in log order, so Burrow only appends commits to a window. A window is then a range of slots,
-and a slot is one commit or several merged commits. The rules are those of `karrot.burrow.rules`.
+Commits of one partition arrive in log order, so Burrow only appends commits to a window. A window is then a range of
+slots, and a slot is one commit or several merged commits. The rules are those of `karrot.burrow.rules`.
 """
 
 from collections.abc import Sequence

@@ -49,9 +49,9 @@ GZIP = 16 + zlib.MAX_WBITS
 class Segment:
     """Compresses the lines of consecutive events of one log. The same events always give the same bytes.
 
-    The lines have at most ``most_bytes`` before compression, except a single longer line. A segment belongs to the hour
-    of its first event, and ends before the first event of a later hour. Events of an earlier hour, which come after a
-    delay or a clock change, stay in the segment.
+    Together, the lines have at most ``most_bytes`` before compression. A longer line has a segment alone. A segment
+    belongs to the hour of its first event, and ends before the first event of a later hour. Events of an earlier hour,
+    which come after a delay or a clock change, stay in the segment.
     """
 
     def __init__(self, first: StoredEvent, most_bytes: int, level: int = 6) -> None:

@@ -23,8 +23,8 @@ class Membership:
     """Chooses the groups whose metrics are sent ("inside" the limit), at most ``options.max_groups``.
 
     A deleted group leaves. A group that was silent for a day (24 to 30 hours of log time) leaves if another group needs
-    the place. ``kept`` is the `dump` of an earlier process. If not all wanted groups in ``kept`` fit, those with the
-    newest events stay inside. Only one thread may use this object.
+    the place. ``kept`` is the `dump` of an earlier process. If ``kept`` has more wanted groups than the limit, the
+    groups with the newest events stay inside. Only one thread may use this object.
     """
 
     def __init__(self, options: Options, kept: bytes | None = None) -> None:
@@ -40,7 +40,7 @@ class Membership:
         self._outside: dict[int, int] = {}  # quarter by the key's hash, as names can be long
         self._quarter = heard[-1][0] if heard else 0
         self.changed = len(heard) != len(every)
-        """Whether the groups changed since the last saved `dump`. The caller that saves a dump sets false."""
+        """Whether the groups changed since the last saved `dump`. The caller sets it to false after it saves a dump."""
 
     @property
     def inside(self) -> int:

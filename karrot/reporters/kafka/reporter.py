@@ -40,7 +40,7 @@ class Written(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Kafka refused the message, or the outcome is unknown. With ``is_final``, a retry cannot succeed."""
+    """Kafka refused the message, or the outcome is unknown. ``is_final``: a retry cannot succeed."""
 
     reason: str
     text: str

@@ -129,7 +129,7 @@ def row_of(state: GroupState) -> ExportedGroup:
 
 
 def group_families(rows: Sequence[ExportedGroup]) -> Iterator[Family]:
-    """Every family of groups, in the order of `karrot.telemetry.METRICS`."""
+    """Every metric family about consumer groups, in the order of `karrot.telemetry.METRICS`."""
     values = list(zip(*(row.values for row in rows), strict=True)) or [()] * len(_COLUMNS)
     for metric, columns in groupby(zip(_COLUMNS, values, strict=True), key=lambda column: column[0][0]):
         yield Family(metric, _pieces(metric, rows, [(status, texts) for (_, status, _), texts in columns]))

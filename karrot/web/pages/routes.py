@@ -152,7 +152,7 @@ def list_reporters() -> Response:
 
 @routes.get("/reporters/<name>")
 def show_reporter(name: str) -> Response:
-    """Show a reporter and its last event. The JSON of an unknown name has an empty list, as in the first Karrot."""
+    """Show a reporter and its last event. As in the Karrot of 2019, an unknown name gives an empty list."""
     context = web_context()
     if html_asked():
         reporter = next((each for each in progress(context) if each.name == name), None)
