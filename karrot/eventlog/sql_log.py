@@ -1,20 +1,12 @@
-"""Implements what the event logs in SQLite and in PostgreSQL have in common: reads, and the start of writes.
+"""Implements what the event logs in SQLite and in PostgreSQL have in common: reads, and the start of writes."""
 
-Each event and each group has a checksum in its row. A read returns the columns in the order of `EVENT_FIELDS` and
-`GROUP_FIELDS`, and strings as bytes.
-"""
-
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-import msgspec
-
-from karrot.burrow.payload import parse_stored
 from karrot.clock import Clock
-from karrot.event import TEST_CLUSTERS, GroupKey, Kind, LagAge, LagEvent, PartitionLag, Source, Status, TopicPartition
+from karrot.event import TEST_CLUSTERS, GroupKey, LagEvent, PartitionLag, Source, Status, TopicPartition
 from karrot.eventlog.base import (
     READ_LIMIT,
     Appended,
@@ -22,9 +14,7 @@ from karrot.eventlog.base import (
     Cursor,
     Damaged,
     EventLog,
-    EventSummary,
     GroupState,
-    IncidentState,
     Listed,
     Reject,
     ReporterState,
@@ -32,115 +22,20 @@ from karrot.eventlog.base import (
     StoredSummary,
 )
 from karrot.eventlog.next_group_state import Arrival, LiveGroups, summarize
+from karrot.eventlog.rows import (
+    EVENT_FIELDS,
+    Row,
+    group_of,
+    labels_of,
+    reject_of,
+    reporter_of,
+    stored_event,
+    stored_summary,
+    text_of,
+)
 from karrot.eventlog.transaction_rules import TOUCHED_MS
 from karrot.eventlog.writer import InlineWriter, Job, WriteBuffer, Writer
 from karrot.telemetry import Metric
-
-Row = Sequence[Any]
-
-
-EVENT_FIELDS = ("seq", "received_at_ms", "observed_at_ms", "log_time_ms", "source", "crc", "age", "summary", "body")
-GROUP_FIELDS = ("cluster", "consumer", "seq", "last_seq", "log_time_ms", "expired", "crc", "state")
-_CRC_BYTES = 4
-_Labels = tuple[tuple[str, str], ...]
-_State = tuple[IncidentState, EventSummary]
-_encode = msgspec.msgpack.Encoder().encode
-_decode_state = msgspec.msgpack.Decoder(_State).decode
-_decode_summary = msgspec.msgpack.Decoder(EventSummary).decode
-_decode_age = msgspec.msgpack.Decoder(LagAge).decode
-_decode_reporter = msgspec.msgpack.Decoder(tuple[str, str | None, int | None, int | None]).decode
-
-
-def event_row(arrived: Arrival, previous: int | None) -> Row:
-    """The values of the columns of ``events`` after ``seq``."""
-    source = arrived.event.source.value
-    times = (arrived.summary.received_at_ms, arrived.event.observed_at_ms, arrived.log_time_ms)
-    crc = _checksum((*times, source.encode()), arrived.body)
-    summary = _encode(arrived.summary)
-    sealed = _checksum((crc, arrived.log_time_ms), summary).to_bytes(_CRC_BYTES) + summary
-    return (previous, *times, source, crc, arrived.body, sealed)
-
-
-def stored_event(log_id: str, row: Row) -> StoredEvent | Damaged:
-    """The event in a row of `EVENT_FIELDS`; `Damaged` for a wrong checksum, or for values of a newer Karrot."""
-    seq, received_at_ms, observed_at_ms, log_time_ms, source, crc, age, _, body = row
-    if crc != _checksum((received_at_ms, observed_at_ms, log_time_ms, source), body, age):
-        return Damaged(log_id, seq)
-    try:
-        event = parse_stored(body, observed_at_ms=observed_at_ms, source=Source(source.decode()))
-        summary = _summary_in(row) or summarize(event, received_at_ms, _decode_age(age) if age else None)
-    except (ValueError, msgspec.MsgspecError):
-        return Damaged(log_id, seq)
-    return StoredEvent(log_id, seq, log_time_ms, summary, body, event)
-
-
-def stored_summary(log_id: str, row: Row) -> StoredSummary | Damaged:
-    """The summary in a row of `EVENT_FIELDS`, or of its body in a row that Karrot 2.0.0a1 wrote."""
-    if (summary := _summary_in(row)) is not None:
-        return StoredSummary(log_id, row[0], row[3], summary)
-    return Damaged(log_id, row[0]) if row[-1] is None else stored_event(log_id, row)
-
-
-def _summary_in(row: Row) -> EventSummary | None:
-    _, _, _, log_time_ms, _, crc, _, sealed, _ = row
-    if sealed is None or int.from_bytes(sealed[:_CRC_BYTES]) != _checksum((crc, log_time_ms), sealed[_CRC_BYTES:]):
-        return None
-    with suppress(msgspec.MsgspecError):
-        return _decode_summary(sealed[_CRC_BYTES:])
-    return None
-
-
-def group_row(group: GroupState) -> Row:
-    key, state = group.key, _encode((group.incident, group.summary))
-    places = (group.seq, group.last_seq, group.log_time_ms)
-    crc = _checksum((key.cluster.encode(), key.consumer.encode(), *places), state)
-    return (*key, *places, group.expired, group.summary.kind is Kind.DELETED, crc, state)
-
-
-def group_of(row: Row) -> GroupState | None:
-    """The group in a row of `GROUP_FIELDS`; ``None`` if its checksum is wrong or only a newer Karrot can decode it."""
-    cluster, consumer, seq, last_seq, log_time_ms, expired, crc, state = row
-    if crc != _checksum((cluster, consumer, seq, last_seq, log_time_ms), state):
-        return None
-    try:
-        incident, summary = _decode_state(state)
-    except msgspec.MsgspecError:
-        return None
-    key = GroupKey(cluster.decode(), consumer.decode())
-    return GroupState(key, seq, log_time_ms, summary, incident, last_seq, bool(expired))
-
-
-def labels_text(labels: _Labels) -> str:
-    """Encode a counter's labels as JSON, for its row's key."""
-    return msgspec.json.encode(labels).decode()
-
-
-def reporter_row(state: ReporterState) -> Row:
-    log_id, seq = state.cursor or (None, None)
-    outcome = (state.state, state.last_error, state.last_error_ms, state.last_success_ms)
-    return (state.name, log_id, seq, _encode(outcome))
-
-
-def reporter_of(row: Row) -> ReporterState:
-    name, log_id, seq, outcome = row
-    return ReporterState(name, None if log_id is None else Cursor(log_id, seq), *_decode_reporter(outcome))
-
-
-def reject_of(row: Row) -> Reject:
-    """The reject in a row of received_at_ms, code, detail, source, body."""
-    received_at_ms, *texts, body = row
-    code, detail, source = map(text_of, texts)
-    return Reject(received_at_ms, code, detail, Source(source), body)
-
-
-def text_of(value: str | bytes) -> str:
-    """Decode a string: PostgreSQL returns bytes, because its ``text`` cannot hold every string."""
-    return value if isinstance(value, str) else value.decode("utf-8", "surrogatepass")
-
-
-def _checksum(facts: tuple[object, ...], body: bytes | None, age: bytes | None = None) -> int:
-    return zlib.crc32(age or b"", zlib.crc32(body or b"", zlib.crc32(repr(facts).encode())))
-
 
 _OK = Status.OK.name
 
@@ -382,7 +277,7 @@ class SqlEventLog(EventLog, ABC):
     def counters(self) -> Sequence[Counter]:
         with self._reading() as connection:
             kept = connection.execute("SELECT name, labels, value FROM counters").fetchall()
-        stored = {(name, msgspec.json.decode(labels, type=_Labels)): value for name, labels, value in kept}
+        stored = {(name, labels_of(labels)): value for name, labels, value in kept}
         return self._buffer.counters(self.log_id, stored)
 
     def reject(self, reject: Reject) -> None:

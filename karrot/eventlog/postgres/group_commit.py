@@ -1,7 +1,7 @@
 """Commits the writes of several requests to PostgreSQL in one transaction."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -10,6 +10,7 @@ import structlog
 from psycopg import errors
 
 from karrot.clock import LogTime
+from karrot.event import ClusterPartition, GroupKey
 from karrot.eventlog.base import LogUnavailableError, UnconfirmedError
 from karrot.eventlog.next_group_state import Arrival
 from karrot.eventlog.postgres.buffered_transaction import (
@@ -25,7 +26,7 @@ from karrot.eventlog.postgres.connections import Session, Sessions, one_line
 from karrot.eventlog.postgres.schema import end_frozen_commits
 from karrot.eventlog.sql_log import Limits
 from karrot.eventlog.transaction_rules import LogEndHistories
-from karrot.eventlog.writer import Job, Take, WriteBuffer, write_apart
+from karrot.eventlog.writer import Committer, Job, PendingWrites, Take, WriteBuffer, run
 
 T = TypeVar("T")
 _COMMIT_LIMIT_S = 5.0
@@ -40,22 +41,21 @@ _IDLE_TIMEOUT = "3s"
 _MOST_HISTORIES = 2000
 """A commit finds at most this many log-end histories together, and others one by one, so that memory is bounded."""
 
-_UNSTORABLE = (
-    *(psycopg.DataError, psycopg.IntegrityError),  # SQLSTATE classes 22 and 23
-    *(errors.ProgramLimitExceeded, errors.StatementTooComplex, errors.TooManyColumns, errors.TooManyArguments),  # 54
-    *(TypeError, ValueError, OverflowError),
-)
-"""The errors that one row causes, not the server."""
-
 _log = structlog.get_logger(__name__)
 
 
-class PostgresCommitter:
-    """Commits groups of jobs, for the writer. ``trouble`` is why the last commit failed, or ``None``.
+class PostgresCommitter(Committer):
+    """Commits groups of jobs in PostgreSQL.
 
     ``log_id`` is the id of the log at the last commit. ``began_block`` is set after a commit that began a block of
     events.
     """
+
+    _unstorable = (
+        *(psycopg.DataError, psycopg.IntegrityError),  # SQLSTATE classes 22 and 23; the next four are class 54
+        *(errors.ProgramLimitExceeded, errors.StatementTooComplex, errors.TooManyColumns, errors.TooManyArguments),
+        *(TypeError, ValueError, OverflowError),
+    )
 
     def __init__(
         self,
@@ -67,33 +67,14 @@ class PostgresCommitter:
         log_end_histories: LogEndHistories,
         limits: Limits,
     ) -> None:
+        super().__init__(buffer)
         self._sessions = sessions
         self._time = log_time
-        self._buffer = buffer
         self._log_end_histories = log_end_histories
         self._limits = limits
         self._session: Session | None = None
         self.log_id = log_id
-        self.trouble: str | None = None
         self.began_block = False
-
-    def commit(self, take: Take) -> None:
-        """Run the jobs. Raises `LogUnavailableError` (nothing stored) or `UnconfirmedError` (maybe stored)."""
-        try:
-            session = self._open()
-            jobs = take()
-            try:
-                self._transact(session, jobs)
-            except _UNSTORABLE:
-                write_apart(jobs, partial(self._transact, session), _UNSTORABLE, self._buffer)
-        except psycopg.Error as error:
-            if isinstance(error, errors.LockNotAvailable) and self._session is not None:
-                end_frozen_commits(self._session)
-            raise self._refused(f"PostgreSQL refused a commit: {one_line(error)}") from error
-        except LogUnavailableError as error:
-            self.trouble = str(error)
-            raise
-        self.trouble = None
 
     def run(self, work: Callable[[PostgresTransaction], T]) -> T:
         """Run one piece of work in a durable transaction, in the writer's thread. Raises what `commit` raises."""
@@ -107,7 +88,18 @@ class PostgresCommitter:
         if self._session is not None:
             self._session.close()
 
+    @contextlib.contextmanager
+    def _ready(self) -> Iterator[None]:
+        try:
+            self._open()
+            yield
+        except psycopg.Error as error:
+            if isinstance(error, errors.LockNotAvailable) and self._session is not None:
+                end_frozen_commits(self._session)
+            raise LogUnavailableError(f"PostgreSQL refused a commit: {one_line(error)}") from error
+
     def _open(self) -> Session:
+        """The session of the commits. Replaces a session that ended."""
         if self._session is not None and not self._session.is_usable():
             self._session.close()
             self._sessions.give_back(self._session)
@@ -123,28 +115,19 @@ class PostgresCommitter:
                 )
         return self._session
 
-    def _refused(self, trouble: str) -> LogUnavailableError:
-        if self.trouble != trouble:
-            _log.warning("the event log refused a commit", code="commit_refused", reason=trouble)
-        self.trouble = trouble
-        return LogUnavailableError(trouble)
-
-    def _transact(self, session: Session, jobs: Sequence[Job[Any]]) -> None:
-        pending = self._buffer.take()
-        sent = False
+    def _write(self, take: Take, pending: PendingWrites) -> Sequence[Job[Any]]:
+        session, jobs, sent = self._open(), take(), False
         try:
             with session.limited(_COMMIT_LIMIT_S):
                 transaction, log = self._begin(session, jobs)
-                for job in jobs:
-                    self._work(job, transaction)
+                run(jobs, transaction)
                 log_ms = max(self._time.now(), log.log_ms)
                 with session.pipeline():
-                    transaction.settle(pending, log_ms)
+                    transaction.finish(pending, log_ms)
                     sent = True
                     session.execute("COMMIT")
         except BaseException as error:
             self._log_end_histories.forget()
-            self._buffer.back(pending)
             if not sent or _is_refusal(error):
                 _roll_back(session)
                 raise
@@ -153,10 +136,9 @@ class PostgresCommitter:
             session.close()
             reason = f"the connection to PostgreSQL was lost during a commit: {one_line(error)}"
             raise UnconfirmedError(reason) from error
-        for job in jobs:
-            job.stored = job.error is None
         self._time.reach(log_ms)
         self.began_block |= transaction.began_block
+        return jobs
 
     def _begin(self, session: Session, jobs: Sequence[Job[Any]]) -> tuple[PostgresTransaction, LogRow]:
         """Lock the log, and find the rows that the jobs' events need, in one round trip."""
@@ -167,8 +149,8 @@ class PostgresCommitter:
         with session.pipeline():
             session.execute("BEGIN")
             locked = session.execute(LOCK_LOG, binary=True)
-            groups = session.execute(FIND_GROUPS, key_columns(keys), binary=True) if keys else None
-            ends = session.execute(FIND_LOG_ENDS, partition_columns(partitions), binary=True) if partitions else None
+            groups = session.execute(FIND_GROUPS, key_columns(keys), binary=True) if keys else ()
+            ends = session.execute(FIND_LOG_ENDS, partition_columns(partitions), binary=True) if partitions else ()
         row = locked.fetchone()
         if row is None:
             raise LogUnavailableError("the event log in PostgreSQL has no row in the table log")
@@ -176,22 +158,12 @@ class PostgresCommitter:
         if log.log_id != self.log_id:
             self.log_id = log.log_id
             self._log_end_histories.forget()
-        transaction = PostgresTransaction(
-            session,
-            log,
-            groups.fetchall() if groups else (),
-            partitions,
-            ends.fetchall() if ends else (),
-            log_end_histories=self._log_end_histories,
-            limits=self._limits,
-        )
+        transaction = PostgresTransaction(session, log, log_end_histories=self._log_end_histories, limits=self._limits)
+        found = {GroupKey(row[0].decode(), row[1].decode()): row for row in groups}
+        transaction.known_groups = {**keys, **found}
+        samples = {ClusterPartition(row[0].decode(), row[1].decode(), row[2]): row[3] for row in ends}
+        transaction.known_log_ends = {**partitions, **samples}
         return transaction, log
-
-    def _work(self, job: Job[Any], transaction: PostgresTransaction) -> None:
-        try:
-            job.result = job.work(transaction)
-        except LogUnavailableError as error:  # this job alone is refused, before it changed anything
-            job.error = error
 
 
 def _is_refusal(error: BaseException) -> bool:

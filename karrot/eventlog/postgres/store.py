@@ -35,16 +35,8 @@ from karrot.eventlog.postgres.connections import READ_LIMIT_S, Database, Session
 from karrot.eventlog.postgres.group_commit import PostgresCommitter
 from karrot.eventlog.postgres.leader_lock import WHO_LEADS, LeaderLock
 from karrot.eventlog.postgres.schema import Opened, block_table
-from karrot.eventlog.sql_log import (
-    EVENT_FIELDS,
-    GROUP_FIELDS,
-    NEARLY_FULL,
-    READ_BYTES,
-    Limits,
-    ReadConnection,
-    Row,
-    SqlEventLog,
-)
+from karrot.eventlog.rows import EVENT_FIELDS, GROUP_FIELDS, Row
+from karrot.eventlog.sql_log import NEARLY_FULL, READ_BYTES, Limits, ReadConnection, SqlEventLog
 from karrot.eventlog.transaction_rules import LogEndHistories
 from karrot.eventlog.writer import Writer
 

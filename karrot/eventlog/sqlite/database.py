@@ -18,7 +18,7 @@ from karrot import telemetry
 from karrot.clock import Anchor, Clock, LogTime
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.locks import FileLock
-from karrot.eventlog.sql_log import EVENT_FIELDS, GROUP_FIELDS, labels_text
+from karrot.eventlog.rows import EVENT_FIELDS, GROUP_FIELDS, counter_row
 
 DATABASE = "events.db"
 MARKER = "log-id"
@@ -222,8 +222,8 @@ def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connectio
     replaced = len(list(directory.glob(f"{DATABASE}.corrupt-*Z"))) + marker.exists()
     if before == 0 and replaced:
         _log.error("created a new event log: the previous one is damaged or missing", code="log_created_again")
-        labels = labels_text(())
-        connection.execute("INSERT INTO counters VALUES (?, ?, ?)", (telemetry.LOG_REPLACED.name, labels, replaced))
+        row = counter_row(telemetry.LOG_REPLACED.name, (), replaced)
+        connection.execute("INSERT INTO counters VALUES (?, ?, ?)", row)
     log_id = connection.execute("SELECT log_id FROM log").get
     if not marker.exists() or marker.read_text().strip() != log_id:
         marker.write_text(f"{log_id}\n")

@@ -7,7 +7,8 @@ from structlog.testing import capture_logs
 
 from karrot.clock import Anchor
 from karrot.eventlog.base import Counter, LogUnavailableError
-from karrot.eventlog.sqlite import data_directory, database, store
+from karrot.eventlog.sqlite import data_directory, database
+from karrot.eventlog.transaction_rules import FORGET_GROUPS
 from support.child_process import CHILDREN
 from support.eventlog.appended_events import append_event, group_names
 from support.eventlog.sqlite_log import MAX_BYTES, append_and_kill_self, open_sqlite
@@ -191,7 +192,7 @@ def test_an_sqlite_that_can_corrupt_the_log_is_refused(version: tuple[int, ...],
 def test_the_query_for_expired_groups_does_not_scan_all_groups(tmp_path: Path) -> None:
     file = database.connect(tmp_path / "events.db", max_bytes=MAX_BYTES, create=True)
     database.create_or_migrate(file, ANCHOR)
-    steps = {detail for *_, detail in file.execute(f"EXPLAIN QUERY PLAN {store.FORGET}")}
+    steps = {detail for *_, detail in file.execute(f"EXPLAIN QUERY PLAN {FORGET_GROUPS}")}
     assert "SCAN groups USING INDEX forgettable" in steps  # this index has only the groups that can expire
     assert "SCAN groups" not in steps
     assert "USE TEMP B-TREE FOR ORDER BY" not in steps

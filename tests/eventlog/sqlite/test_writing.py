@@ -78,7 +78,7 @@ def test_an_event_that_was_stored_before_the_disk_failed_is_not_reported_as_refu
 def test_a_refused_body_that_cannot_be_stored_hurts_no_event_and_is_dropped(
     parts: Parts,
 ) -> None:
-    parts.buffer.reject(Reject(1, "invalid_text", "half of a pair: \ud800", Source.WEBHOOK, b""))
+    parts.buffer.reject(Reject(1 << 63, "invalid_text", "received far in the future", Source.WEBHOOK, b""))
     jobs = [storing("a"), failing(apsw.TooBigError("too big")), storing("b")]
     with capture_logs() as logs:
         parts.committer.commit(lambda: jobs)
