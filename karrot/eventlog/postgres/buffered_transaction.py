@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from karrot import telemetry
 from karrot.event import ClusterPartition, GroupKey
 from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.event_log import Limits
 from karrot.eventlog.postgres.connections import Integers, Session, Texts
 from karrot.eventlog.postgres.schema import NOW_MS, new_block
 from karrot.eventlog.rows import EVENTS, GROUP_FIELDS, Row, Table
-from karrot.eventlog.sql_log import Limits
 from karrot.eventlog.transaction_rules import LogEndHistories, Transaction
 from karrot.eventlog.writer import PendingWrites
 

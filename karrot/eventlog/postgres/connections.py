@@ -361,7 +361,7 @@ class ReadSession:
     def __init__(self, connection: Session) -> None:
         self._connection = connection
 
-    def execute(self, sql: str, parameters: Any = (), /) -> psycopg.Cursor[tuple[Any, ...]]:
+    def execute(self, sql: str, parameters: Any = (), /) -> Any:
         return self._connection.execute(sql.replace("?", "%s"), parameters, binary=True)
 
 

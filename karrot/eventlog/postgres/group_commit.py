@@ -12,6 +12,7 @@ from psycopg import errors
 from karrot.clock import LogTime
 from karrot.event import ClusterPartition, GroupKey
 from karrot.eventlog.base import LogUnavailableError, UnconfirmedError
+from karrot.eventlog.event_log import Limits
 from karrot.eventlog.next_group_state import Arrival
 from karrot.eventlog.postgres.buffered_transaction import (
     FIND_GROUPS,
@@ -24,7 +25,6 @@ from karrot.eventlog.postgres.buffered_transaction import (
 )
 from karrot.eventlog.postgres.connections import Session, Sessions, one_line
 from karrot.eventlog.postgres.schema import end_frozen_commits
-from karrot.eventlog.sql_log import Limits
 from karrot.eventlog.transaction_rules import LogEndHistories
 from karrot.eventlog.writer import Committer, Job, PendingWrites, Take, WriteBuffer, run
 

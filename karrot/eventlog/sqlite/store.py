@@ -21,9 +21,9 @@ from karrot import telemetry
 from karrot.clock import Anchor, Clock
 from karrot.event import GroupKey
 from karrot.eventlog.base import LogSize, LogUnavailableError, OverloadedError
+from karrot.eventlog.event_log import NEARLY_FULL, READ_BYTES, EventLog, Limits
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.rows import Row, Table
-from karrot.eventlog.sql_log import NEARLY_FULL, READ_BYTES, Limits, ReadConnection, SqlEventLog
 from karrot.eventlog.sqlite.database import EVENT_COLUMNS, GROUP_COLUMNS, Checkpointer, LogFile, MemoryFile
 from karrot.eventlog.transaction_rules import LogEndHistories, Transaction
 from karrot.eventlog.writer import Committer, InlineWriter, Job, PendingWrites, Take, WriteBuffer, Writer, run
@@ -178,7 +178,7 @@ class SqliteCommitter(Committer):
         return super()._transact(take)
 
 
-class SqliteDatabaseLog(SqlEventLog):
+class SqliteDatabaseLog(EventLog):
     """The event log in an SQLite database. ``lock`` is held during each commit."""
 
     _event_columns = EVENT_COLUMNS
@@ -199,22 +199,6 @@ class SqliteDatabaseLog(SqlEventLog):
     def log_time_ms(self) -> int:
         return self._file.time.now()
 
-    def writable(self) -> str | None:
-        return self._committer.trouble
-
-    def memory_age_ms(self) -> None:
-        """``None``: every read is from the log."""
-
-    @property
-    def replica(self) -> None:
-        """``None``: only one machine can use the log."""
-
-    def leader(self) -> None:
-        """``None``: only one machine can use the log."""
-
-    def database(self) -> None:
-        """``None``: SQLite has no server."""
-
     def prune(self) -> int:
         before_ms = self.log_time_ms() - self._limits.retention_ms
         most_bytes = self._limits.max_bytes * NEARLY_FULL
@@ -234,10 +218,10 @@ class SqliteDatabaseLog(SqlEventLog):
         wal = self._file.wal_bytes()
         return LogSize(events, used + wal, groups, first or 0, last or 0, wal)
 
-    def _reading(self) -> AbstractContextManager[ReadConnection]:
+    def _reading(self) -> AbstractContextManager[apsw.Connection]:
         return self._file.reading()
 
-    def _page(self, connection: ReadConnection, after: int, limit: int) -> Iterable[Row]:
+    def _page(self, connection: apsw.Connection, after: int, limit: int) -> Iterable[Row]:
         sql = f"SELECT {EVENT_COLUMNS} FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
         total = 0
         for row in connection.execute(sql, (after, limit)):
@@ -315,15 +299,6 @@ class MemoryEventLog(SqliteDatabaseLog):
         file = MemoryFile(clock, max_bytes=limits.max_bytes)
         super().__init__(clock, file, file.lock, limits)
         self._writer = InlineWriter(self._committer.commit)
-
-    def lead(self) -> bool:
-        return True
-
-    def leads(self) -> bool:
-        return True
-
-    def resign(self) -> None:
-        """Do nothing, because there is no other process."""
 
     def close(self) -> None:
         self._file.close()

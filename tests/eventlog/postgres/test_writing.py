@@ -16,13 +16,13 @@ from karrot.burrow.payload import to_wire
 from karrot.clock import LogTime, SystemClock
 from karrot.event import GroupKey
 from karrot.eventlog.base import Appended, LogUnavailableError, OverloadedError, UnconfirmedError
+from karrot.eventlog.event_log import Limits
 from karrot.eventlog.next_group_state import Arrival, summarize
 from karrot.eventlog.postgres import PostgresEventLog
 from karrot.eventlog.postgres import schema as schemas
 from karrot.eventlog.postgres.connections import Database, Sessions
 from karrot.eventlog.postgres.group_commit import PostgresCommitter
 from karrot.eventlog.postgres.schema import prepare
-from karrot.eventlog.sql_log import Limits
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.eventlog.transaction_rules import LOG_END_BYTES, LogEndHistories
 from karrot.eventlog.writer import Job, WriteBuffer

@@ -18,13 +18,12 @@ from karrot.eventlog.base import (
     Counter,
     Cursor,
     Damaged,
-    EventLog,
     LogUnavailableError,
     OverloadedError,
     ReporterState,
     StoredEvent,
-    groups,
 )
+from karrot.eventlog.event_log import EventLog, groups
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.log_end_history import LogEndHistory
 from karrot.eventlog.sqlite import SqliteEventLog

@@ -12,7 +12,8 @@ from structlog.testing import capture_logs
 
 from karrot.burrow.payload import to_wire
 from karrot.event import GroupKey, Source
-from karrot.eventlog.base import Appended, LogUnavailableError, Reject, UnconfirmedError, UnstorableError, groups
+from karrot.eventlog.base import Appended, LogUnavailableError, Reject, UnconfirmedError, UnstorableError
+from karrot.eventlog.event_log import groups
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.next_group_state import Arrival, summarize
 from karrot.eventlog.sqlite import data_directory

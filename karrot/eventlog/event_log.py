@@ -1,27 +1,33 @@
-"""Implements what the event logs in SQLite and in PostgreSQL have in common: reads, and the start of writes."""
+"""Defines the event log, and implements what its stores have in common: reads, and the start of writes."""
 
+import sys
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
 
 from karrot.clock import Clock
-from karrot.event import TEST_CLUSTERS, GroupKey, LagEvent, PartitionLag, Source, Status, TopicPartition
+from karrot.event import TEST_CLUSTERS, GroupKey, LagEvent
 from karrot.eventlog.base import (
     READ_LIMIT,
     Appended,
     Counter,
     Cursor,
     Damaged,
-    EventLog,
+    DatabaseStatus,
     GroupState,
     Listed,
+    LogSize,
+    LogUnavailableError,
+    OverloadedError,
     Reject,
     ReporterState,
     StoredEvent,
     StoredSummary,
 )
-from karrot.eventlog.next_group_state import Arrival, LiveGroups, summarize
+from karrot.eventlog.next_group_state import Arrival, combine, places, summarize
 from karrot.eventlog.rows import (
     EVENT_FIELDS,
     Row,
@@ -34,39 +40,8 @@ from karrot.eventlog.rows import (
     text_of,
 )
 from karrot.eventlog.transaction_rules import TOUCHED_MS
-from karrot.eventlog.writer import InlineWriter, Job, WriteBuffer, Writer
+from karrot.eventlog.writer import Committer, InlineWriter, Job, WriteBuffer, Writer
 from karrot.telemetry import Metric
-
-_OK = Status.OK.name
-
-
-def combine(newest: StoredEvent, complete: StoredEvent, later: Iterable[StoredEvent]) -> Iterable[PartitionLag]:
-    """Update the partitions of ``complete`` with the ``later`` events of the judge of ``newest``.
-
-    A partition that a later webhook does not list is OK. The partition's lag stays as it was. If ``newest`` is older
-    than ``complete`` (of the other judge or a slow request), the statuses of ``newest`` count.
-    """
-    known = dict(places(complete.event))
-    of_judge = [each for each in later if each.seq > complete.seq and _is_own(each) == _is_own(newest)]
-    for stored in sorted(of_judge, key=lambda each: each.seq):
-        if not _is_own(complete):
-            known |= {at: each._replace(status_text=_OK) for at, each in known.items() if each.status_text != _OK}
-        known |= places(stored.event)
-    if newest.seq < complete.seq:
-        statuses = places(newest.event).items()
-        known |= {at: known.get(at, each)._replace(status_text=each.status_text) for at, each in statuses}
-    return known.values()
-
-
-def places(event: LagEvent) -> Mapping[TopicPartition, PartitionLag]:
-    """Return an event's partitions, including the max-lag partition, which a webhook may not list."""
-    largest = (event.max_lag,) if event.max_lag else ()
-    return {TopicPartition(each.topic, each.partition): each for each in (*largest, *event.partitions)}
-
-
-def _is_own(stored: StoredEvent) -> bool:
-    return stored.event.source is Source.KAFKA
-
 
 T = TypeVar("T")
 NEARLY_FULL = 0.9
@@ -102,17 +77,17 @@ class Limits(NamedTuple):
         return min(self.log_end_max_bytes, self.max_bytes // 4)
 
 
-class ReadConnection(Protocol):
-    """A connection that runs one statement with ``?`` for each parameter, and returns a cursor on the rows."""
+class EventLog(ABC):
+    """The event log: the events in the order in which they were stored, and the groups' states.
 
-    def execute(self, sql: str, parameters: Any = ..., /) -> Any:
-        """Run a statement. The cursor has ``fetchone`` and ``fetchall``, and is an iterator of rows."""
-
-
-class SqlEventLog(EventLog, ABC):
-    """The event log on a database, except the lead. Subclasses set the writer."""
+    Several threads may use a log. Several processes may use a log in a file. Every method that writes raises
+    `LogUnavailableError` if the storage refuses the write (`UnstorableError` if it refuses only this write),
+    `UnconfirmedError` if the storage does not answer, and `OverloadedError` if the write waited too long in the queue.
+    Every method that reads raises `LogUnavailableError` if the storage cannot be read.
+    """
 
     _writer: Writer | InlineWriter
+    _committer: Committer
     _event_columns: str
     _group_columns: str
     _events_table = "events"
@@ -123,39 +98,110 @@ class SqlEventLog(EventLog, ABC):
         self._buffer = WriteBuffer()
         self._live = LiveGroups(self, stale_after_ms=limits.stale_after_ms, source=self._source)
 
+    # --- what each store implements ---
+
+    @property
     @abstractmethod
-    def _reading(self) -> AbstractContextManager[ReadConnection]:
-        """Lend a connection for one short read. Raises `LogUnavailableError`."""
+    def log_id(self) -> str:
+        """A random name given when the log was created."""
 
     @abstractmethod
-    def _page(self, connection: ReadConnection, after: int, limit: int) -> Iterable[Row]:
+    def log_time_ms(self) -> int:
+        """The log's own time. It advances with the boot clock, and ignores changes of the wall clock."""
+
+    @abstractmethod
+    def size(self) -> LogSize:
+        """The size of the log."""
+
+    @abstractmethod
+    def prune(self) -> int:
+        """Delete events and log-end histories beyond the limits of age and size. Return the number of events."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Commit the waiting writes, then release every file and connection."""
+
+    @abstractmethod
+    def _reading(self) -> AbstractContextManager[Any]:
+        """Lend a connection for one short read. Raises `LogUnavailableError`.
+
+        The connection runs statements with ``?`` for each parameter. A cursor has ``fetchone`` and ``fetchall``.
+        """
+
+    @abstractmethod
+    def _page(self, connection: Any, after: int, limit: int) -> Iterable[Row]:
         """Return at most ``limit`` rows of events after ``after``, with at most about `READ_BYTES` of bodies."""
 
     @abstractmethod
     def _key(self, key: GroupKey) -> tuple[Any, Any]:
         """A group's key as the parameters of a statement."""
 
+    # --- several processes and machines: as for one process that alone uses the log ---
+
+    def writable(self) -> str | None:
+        """Why the last commit of this process failed; ``None`` if that commit succeeded."""
+        return self._committer.trouble
+
+    def memory_age_ms(self) -> int | None:
+        """The age of the groups in memory, which replace a log that cannot be read. ``None`` if the log can be read."""
+        return None
+
+    def database(self) -> DatabaseStatus | None:
+        """The database server of the log, as last known. ``None`` if the log needs no server."""
+        return None
+
+    @property
+    def replica(self) -> str | None:
+        """The name of this machine, if several can share the log. ``None`` if only one machine can use the log."""
+        return None
+
+    def lead(self) -> bool:
+        """Take the lead if no process has it. Return whether this process leads."""
+        return True
+
+    def leads(self) -> bool:
+        """Whether this process leads now. A process can lose the lead if several machines share the log."""
+        return True
+
+    def resign(self) -> None:  # noqa: B027 - a single process keeps the lead
+        """Give up the lead, if this process has it."""
+
+    def leader(self) -> str | None:
+        """The name of the machine whose process leads. ``None`` if no process leads, or if only one machine can."""
+        return None
+
+    # --- events ---
+
     def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
+        """Store an event durably, count it and update its group. Calls `begin` and waits for the outcome.
+
+        ``age_ms`` is how long ago the event was observed, by the boot clock. An event that is older than the group's
+        newest event is stored, but does not change the group.
+        """
         return self.begin(event, body, age_ms=age_ms).wait()
 
     def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Job[Appended]:
+        """Start an append without waiting for it. Raises immediately if the log knows that a commit would fail."""
         key, log_ms = GroupKey(event.cluster, event.consumer), self.log_time_ms()
         summary = summarize(event, self._clock.wall_ms())
         stale_ms = self._limits.stale_after_ms
         return self._writer.begin(Arrival(key, event, body, log_ms, log_ms - max(0, age_ms), summary, stale_ms))
 
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
+        """At most ``limit`` and at most `READ_LIMIT` events after the sequence number ``after``, oldest first."""
         with self._reading() as connection:
             log_id = self.log_id
             found = list(self._page(connection, after, min(limit, READ_LIMIT)))
         return [stored_event(log_id, row) for row in found]
 
     def recent(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredSummary]]:
+        """The newest events of each group, newest first; fewer events if their bodies are large."""
         most_bytes = min(_UNREAD_BYTES, READ_BYTES // max(1, len(keys)))
         chains = self._chains(keys, limit, most_bytes=most_bytes, whole=False)
         return [[each for each in chain if isinstance(each, StoredSummary)] for chain in chains]
 
     def event(self, seq: int) -> StoredEvent | None:
+        """One event; ``None`` if the event is not stored any more, or damaged."""
         sql = f"SELECT {self._event_columns} FROM {self._events_table} WHERE seq = ?"
         with self._reading() as connection:
             row = connection.execute(sql, (seq,)).fetchone()
@@ -163,6 +209,10 @@ class SqlEventLog(EventLog, ABC):
         return found if isinstance(found, StoredEvent) else None
 
     def latest(self, after: GroupKey | None = None, limit: int = READ_LIMIT) -> Sequence[GroupState]:
+        """A page of the live groups after ``after``, ordered by key. A live group is not expired and not deleted.
+
+        A group whose row is damaged is left out until its next event.
+        """
         beyond = ">=" if after is None else ">"
         sql = (
             f"SELECT {self._group_columns} FROM groups WHERE (cluster, consumer) {beyond} (?, ?) "
@@ -173,15 +223,18 @@ class SqlEventLog(EventLog, ABC):
             return [state for row in connection.execute(sql, parameters) if (state := group_of(row))]
 
     def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[GroupState]:
+        """A page of the groups whose last event is after ``after``, sorted by that event. Includes gone groups."""
         sql = f"SELECT {self._group_columns} FROM groups WHERE last_seq > ? ORDER BY last_seq LIMIT ?"
         with self._reading() as connection:
             found = connection.execute(sql, (after, min(limit, READ_LIMIT)))
             return [state for row in found if (state := group_of(row))]
 
     def live(self) -> Sequence[GroupState]:
+        """Every live group now, ordered by key."""
         return self._live.read()
 
     def group(self, key: GroupKey) -> GroupState | None:
+        """One group. ``None`` if the group has expired or is deleted."""
         sql = (
             f"SELECT {self._group_columns} FROM groups "
             "WHERE cluster = ? AND consumer = ? AND log_time_ms >= ? AND NOT gone"
@@ -191,6 +244,7 @@ class SqlEventLog(EventLog, ABC):
         return None if row is None else group_of(row)
 
     def listed(self, state: GroupState) -> Listed | None:
+        """A group's known partitions. ``None`` if the newest event is not stored any more, or damaged."""
         seq, second = state.summary.listed_seq, state.second_opinion(self.log_time_ms())
         complete = self.event(seq) if seq else None
         if complete is not None and complete.log_time_ms < self._oldest_live():
@@ -207,6 +261,7 @@ class SqlEventLog(EventLog, ABC):
         return Listed(newest, complete, self.event(second.seq) if second else None, tuple(partitions))
 
     def heard(self) -> Mapping[str, int]:
+        """The time of each cluster's last webhook, by `wall_ms_at`. Only a posted deletion removes a cluster."""
         return {name: self.wall_ms_at(at) for name, at in self._heard().items() if at and name not in TEST_CLUSTERS}
 
     def _chains(
@@ -247,43 +302,56 @@ class SqlEventLog(EventLog, ABC):
         return {text_of(cluster): at_ms for cluster, at_ms in found}
 
     def wall_ms_at(self, log_ms: int) -> int:
+        """Convert a log time to a time of this machine's wall clock, as set now. The result is never in the future."""
         return self._clock.wall_ms() - max(0, self.log_time_ms() - log_ms)
 
     def cursor(self, reporter: str) -> Cursor | None:
+        """A reporter's cursor in this log; ``None`` without a cursor."""
         with self._reading() as connection:
             row = connection.execute("SELECT log_id, seq FROM reporters WHERE name = ?", (reporter,)).fetchone()
         return None if row is None or row[0] != self.log_id else Cursor(*row)
 
     def save_reporter(self, state: ReporterState) -> None:
+        """Save a reporter's cursor and state."""
         self._lead_writes(lambda transaction: transaction.save_reporter(state))
 
     def reporters(self) -> Sequence[ReporterState]:
+        """The saved state of every reporter, ordered by name."""
         with self._reading() as connection:
             found = connection.execute("SELECT name, log_id, seq, state FROM reporters").fetchall()
         return [reporter_of(row) for row in sorted(found)]
 
     def recall(self, reporter: str, name: str) -> bytes | None:
+        """The value that a reporter saved under a name; ``None`` without a saved value."""
         with self._reading() as connection:
             note = "SELECT value FROM notes WHERE reporter = ? AND name = ?"
             found = connection.execute(note, (reporter, name)).fetchone()
         return None if found is None else found[0]
 
     def remember(self, reporter: str, name: str, value: bytes) -> None:
+        """Save a reporter's value under a name, in place of the previous value."""
         self._lead_writes(lambda transaction: transaction.remember(reporter, name, value))
 
     def count(self, metric: Metric | str, by: float = 1, **labels: str) -> None:
+        """Add to a shared counter. Never blocks and never raises: the increment is in memory until the next commit.
+
+        A reporter of another package can pass the metric's name as ``metric``.
+        """
         self._buffer.count(metric if isinstance(metric, str) else metric.name, by, labels)
 
     def counters(self) -> Sequence[Counter]:
+        """Every shared counter, including increments of this process that are not committed yet."""
         with self._reading() as connection:
             kept = connection.execute("SELECT name, labels, value FROM counters").fetchall()
         stored = {(name, labels_of(labels)): value for name, labels, value in kept}
         return self._buffer.counters(self.log_id, stored)
 
     def reject(self, reject: Reject) -> None:
+        """Keep a refused body. Never blocks and never raises. Beyond the limit, the oldest bodies are dropped."""
         self._buffer.reject(reject)
 
     def rejects(self, limit: int = 50) -> Sequence[Reject]:
+        """The newest refused bodies, newest first."""
         waiting = self._buffer.rejects()[::-1][:limit]
         sql = "SELECT received_at_ms, code, detail, source, body FROM rejects ORDER BY id DESC LIMIT ?"
         with self._reading() as connection:
@@ -291,6 +359,7 @@ class SqlEventLog(EventLog, ABC):
         return [*waiting, *map(reject_of, kept)]
 
     def expire(self) -> int:
+        """Mark the groups that became silent since the last call. Return their number."""
         before_ms = self._oldest_live()
         sql = "SELECT 1 FROM groups WHERE NOT expired AND NOT gone AND log_time_ms < ? LIMIT 1"
         with self._reading() as connection:
@@ -299,6 +368,7 @@ class SqlEventLog(EventLog, ABC):
         return self._lead_writes(lambda transaction: int(transaction.expire(before_ms)))
 
     def flush(self) -> None:
+        """Commit the counters and rejects that are still in memory."""
         self._writer.begin(lambda _transaction: None).wait()
 
     def _forget_log_ends(self, before_ms: int) -> None:
@@ -324,3 +394,102 @@ class SqlEventLog(EventLog, ABC):
 
     def _oldest_live(self) -> int:
         return self.log_time_ms() - self._limits.stale_after_ms
+
+
+class LiveGroups:
+    """The live groups of a log. One object serves all threads of a process, and each group is decoded once per change.
+
+    A group whose row was damaged after the last read stays as it was read. All groups are read again when ``source``
+    changes, for a new log or for a database that may lack its newest events.
+    """
+
+    def __init__(self, log: EventLog, *, stale_after_ms: int, source: Callable[[], object]) -> None:
+        self._log = log
+        self._stale_after_ms = stale_after_ms
+        self._source = source
+        self._lock = threading.Lock()
+        self._read_source: object = None
+        self._seen_seq = 0
+        self._oldest_ms = sys.maxsize
+        self._states: dict[GroupKey, GroupState] = {}
+        self._keys: list[GroupKey] | None = None
+        self._read_at_ms = 0
+
+    def read(self) -> Sequence[GroupState]:
+        """What `EventLog.live` returns. A changed group is decoded once, and other readers wait for it."""
+        with self._lock:
+            while self._read_source is not None and self._take_changes():
+                pass
+            while self._read_source != (source := self._source()):  # reading can notice that the source has changed
+                self._read_all()
+                self._read_source = source
+            self._read_at_ms = self._log.log_time_ms()
+            self._drop_expired()
+            if self._keys is None:
+                self._keys = sorted(self._states)
+            return [self._states[key] for key in self._keys]
+
+    def last_known(self) -> Sequence[GroupState]:
+        """The live groups of the last read. Raises `LogUnavailableError` before the first read."""
+        with self._lock:
+            if self._read_source is None:
+                raise LogUnavailableError("the groups were not read yet")
+            self._drop_expired()
+            return [self._states[key] for key in sorted(self._states)]
+
+    def age_ms(self) -> int:
+        """The milliseconds since the last read."""
+        return self._log.log_time_ms() - self._read_at_ms
+
+    def _read_all(self) -> None:
+        # If the log cannot be read to its end, the groups that are known stay, and the next read begins again.
+        last_seq, found = self._log.size().last_seq, list(groups(self._log))
+        self._seen_seq, self._states, self._keys, self._oldest_ms = last_seq, {}, None, sys.maxsize
+        self._take(found)
+
+    def _take_changes(self) -> bool:
+        """Take the next groups that changed since the last read. Return whether there may be more."""
+        portion = self._log.changed(self._seen_seq)
+        if portion:
+            self._seen_seq = portion[-1].last_seq
+            self._take(portion)
+        return len(portion) == READ_LIMIT
+
+    def _take(self, changes: Iterable[GroupState]) -> None:
+        for state in changes:
+            if state.gone == (state.key in self._states):
+                self._keys = None
+            if state.gone:
+                self._states.pop(state.key, None)
+            else:
+                self._states[state.key] = state
+                self._oldest_ms = min(self._oldest_ms, state.log_time_ms)
+
+    def _drop_expired(self) -> None:
+        """Remove the groups without a recent event. Check all groups only when the oldest has expired."""
+        before_ms = self._log.log_time_ms() - self._stale_after_ms
+        if self._oldest_ms < before_ms:
+            self._states = {key: state for key, state in self._states.items() if state.log_time_ms >= before_ms}
+            self._oldest_ms = min((state.log_time_ms for state in self._states.values()), default=sys.maxsize)
+            self._keys = None
+
+
+def reporter_state(log: EventLog, name: str) -> ReporterState:
+    """A reporter's saved state, or a new idle state."""
+    cursor = log.cursor(name)  # from the log: a state from memory may have an older cursor
+    found = next((state for state in log.reporters() if state.name == name), ReporterState(name, None))
+    return replace(found, cursor=cursor)
+
+
+def save_outcome(log: EventLog, name: str, clock: Clock, failed: str | None) -> None:
+    """Save whether the last run of a reporter or a duty succeeded, for health checks and pages. Ignores log errors."""
+    with suppress(LogUnavailableError, OverloadedError):
+        kept, now_ms = reporter_state(log, name), clock.wall_ms()
+        log.save_reporter(kept.well(now_ms) if failed is None else kept.failing(failed, now_ms))
+
+
+def groups(log: EventLog, after: GroupKey | None = None) -> Iterator[GroupState]:
+    """Every live group of a log after ``after``, read page by page."""
+    while page := log.latest(after=after):
+        yield from page
+        after = page[-1].key
