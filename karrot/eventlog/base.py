@@ -49,6 +49,26 @@ HOUSEKEEPING = ("karrot housekeeping", "log_time_ms")
 """The owner and the key of the stored log time of the last housekeeping. No reporter has the owner's name."""
 
 
+class Limits(NamedTuple):
+    """The limits of a log.
+
+    A group is no longer shown after ``stale_after_ms`` without an event. An event is deleted at the age
+    ``retention_ms``. ``max_bytes`` limits the size of the database: the oldest events are dropped first.
+    ``max_consumers`` limits the number of groups. ``log_end_max_bytes`` limits the log-end histories in the database;
+    they never take more than a quarter of ``max_bytes``, so that events have room.
+    """
+
+    stale_after_ms: int = 300_000
+    retention_ms: int = 86_400_000
+    max_bytes: int = 1 << 30
+    max_consumers: int = 50_000
+    log_end_max_bytes: int = 1 << 26
+
+    @property
+    def most_log_end_bytes(self) -> int:
+        return min(self.log_end_max_bytes, self.max_bytes // 4)
+
+
 class LogUnavailableError(Exception):
     """The log cannot be written or read. The message gives the reason. The call stored nothing."""
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from karrot.clock import Clock
 from karrot.event import TEST_CLUSTERS, GroupKey, LagEvent
@@ -18,6 +18,7 @@ from karrot.eventlog.base import (
     Damaged,
     DatabaseStatus,
     GroupState,
+    Limits,
     Listed,
     LogSize,
     LogUnavailableError,
@@ -39,8 +40,8 @@ from karrot.eventlog.rows import (
     stored_summary,
     text_of,
 )
-from karrot.eventlog.transaction_rules import TOUCHED_MS
-from karrot.eventlog.writer import Committer, InlineWriter, Job, WriteBuffer, Writer
+from karrot.eventlog.transaction_rules import TOUCHED_MS, Committer
+from karrot.eventlog.writer import InlineWriter, Job, WriteBuffer, Writer
 from karrot.telemetry import Metric
 
 T = TypeVar("T")
@@ -55,26 +56,6 @@ _STEP = 256
 """Skipping a row's body costs this many times less than reading and parsing the body."""
 
 _FIRST = GroupKey("", "")
-
-
-class Limits(NamedTuple):
-    """The limits of a log.
-
-    A group is no longer shown after ``stale_after_ms`` without an event. An event is deleted at the age
-    ``retention_ms``. ``max_bytes`` limits the size of the database: the oldest events are dropped first.
-    ``max_consumers`` limits the number of groups. ``log_end_max_bytes`` limits the log-end histories in the database;
-    they never take more than a quarter of ``max_bytes``, so that events have room.
-    """
-
-    stale_after_ms: int = 300_000
-    retention_ms: int = 86_400_000
-    max_bytes: int = 1 << 30
-    max_consumers: int = 50_000
-    log_end_max_bytes: int = 1 << 26
-
-    @property
-    def most_log_end_bytes(self) -> int:
-        return min(self.log_end_max_bytes, self.max_bytes // 4)
 
 
 class EventLog(ABC):

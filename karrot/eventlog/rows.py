@@ -149,12 +149,18 @@ class Table:
     def __init__(self, name: str, columns: str, *, keys: int = 0, update: str = "") -> None:
         names, self.types = zip(*(column.split() for column in columns.split(", ")), strict=True)
         self.columns = columns
+        self._name, self._keys = name, names[:keys]
         insert = f"INSERT INTO {name} ({', '.join(names)})"
         update = update or ", ".join(f"{each} = excluded.{each}" for each in names[keys:])
         conflict = f"ON CONFLICT ({', '.join(names[:keys])}) DO UPDATE SET {update}" if keys else ""
         self.insert_values = f"{insert} VALUES ({', '.join('?' * len(names))}) {conflict}"
         arrays = ", ".join(f"%s::{each}[]" for each in self.types)
         self.insert_arrays = f"{insert} SELECT * FROM unnest({arrays}) {conflict}"
+
+    def find(self, names: str) -> str:
+        """The statement that finds many rows, from an array for each column of the key."""
+        arrays, keys = ", ".join(["%s"] * len(self._keys)), ", ".join(self._keys)
+        return f"SELECT {names} FROM {self._name} JOIN unnest({arrays}) AS wanted ({keys}) USING ({keys})"
 
 
 EVENTS = Table(

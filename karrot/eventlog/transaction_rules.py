@@ -6,12 +6,15 @@ An event changes its group, and the log-end histories of its partitions. Each st
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import structlog
 
 from karrot import telemetry
 from karrot.event import ClusterPartition, GroupKey, LagAge, LogEnd, Source, TopicPartition
-from karrot.eventlog.base import Appended, GroupState, ReporterState
+from karrot.eventlog.base import Appended, GroupState, Limits, LogUnavailableError, ReporterState, UnstorableError
 from karrot.eventlog.log_end_history import LogEndHistory, lag_age, recorded_partitions
 from karrot.eventlog.next_group_state import Arrival, after, with_age
 from karrot.eventlog.rows import (
@@ -33,7 +36,7 @@ from karrot.eventlog.rows import (
     reporter_row,
     text_of,
 )
-from karrot.eventlog.writer import KEPT_REJECTS, CounterKey, PendingWrites
+from karrot.eventlog.writer import KEPT_REJECTS, CounterKey, Job, PendingWrites, Take, WriteBuffer
 
 MOST_CLUSTERS = 1000
 """The most clusters whose last webhook is remembered. Beyond this number, the oldest are dropped."""
@@ -49,6 +52,7 @@ _EXPIRE_GROUPS = (
     "UPDATE groups SET expired = true WHERE NOT expired AND NOT gone AND log_time_ms < ? RETURNING cluster, consumer"
 )
 
+_log = structlog.get_logger(__name__)
 _READ_AGAIN_MS = 5_000
 """After a read, a process uses the history for this time. Every history is written when it is read."""
 
@@ -79,13 +83,13 @@ class _Read(NamedTuple):
 class LogEndHistories:
     """The histories in the table ``log_ends``. One object serves a process and remembers what it has read lately.
 
-    A history covers ``retention_ms``. While all histories together have more than ``max_bytes``, the history of a
-    further partition is not stored.
+    A history covers the retention. While all histories together have too many bytes, the history of a further partition
+    is not stored.
     """
 
-    def __init__(self, *, max_bytes: int, retention_ms: int) -> None:
-        self._max_bytes = max_bytes
-        self._retention_ms = retention_ms
+    def __init__(self, limits: Limits) -> None:
+        self._max_bytes = limits.most_log_end_bytes
+        self._retention_ms = limits.retention_ms
         self._lately: dict[ClusterPartition, _Read] = {}
 
     def forget(self) -> None:
@@ -147,13 +151,7 @@ class Transaction(ABC):
     _group_columns: str
 
     def __init__(
-        self,
-        log_end_histories: LogEndHistories,
-        *,
-        last_seq: int,
-        groups: int,
-        log_end_bytes: int,
-        max_consumers: int,
+        self, limits: Limits, log_end_histories: LogEndHistories, last_seq: int, groups: int, log_end_bytes: int
     ) -> None:
         self.last_seq = last_seq
         self.groups = groups
@@ -163,7 +161,7 @@ class Transaction(ABC):
         self.heard: dict[str, int] = {}
         self.counts = Counter[CounterKey]()
         self._log_end_histories = log_end_histories
-        self._max_consumers = max_consumers
+        self._max_consumers = limits.max_consumers
         self._nothing_to_evict = False
         self._events: list[Row] = []
         self._groups: dict[GroupKey, GroupState] = {}
@@ -293,3 +291,89 @@ class Transaction(ABC):
         for key in changed:
             self.known_groups.pop(key, None)
         return len(changed)
+
+
+class Committer(ABC):
+    """Commits jobs in transactions, for a writer.
+
+    ``trouble`` is why the last commit failed, or ``None``. ``log_id`` is the id of the log at the last commit.
+    """
+
+    _unstorable: tuple[type[Exception], ...]
+    """The errors that one row causes, not the database."""
+
+    def __init__(self, buffer: WriteBuffer, limits: Limits, log_id: str) -> None:
+        self._buffer = buffer
+        self._limits = limits
+        self._log_end_histories = LogEndHistories(limits)
+        self.log_id = log_id
+        self.trouble: str | None = None
+
+    def commit(self, take: Take) -> None:
+        """Run the jobs. Raises `LogUnavailableError` (nothing stored) or `UnconfirmedError` (maybe stored)."""
+        try:
+            with self._ready():
+                try:
+                    self._transact(take)
+                except self._unstorable:
+                    self._transact_apart(take())
+        except LogUnavailableError as error:
+            if self.trouble != str(error):
+                _log.warning("the event log refused a commit", code="commit_refused", reason=str(error))
+            self.trouble = str(error)
+            raise
+        self.trouble = None
+
+    @abstractmethod
+    def _ready(self) -> AbstractContextManager[None]:
+        """Prepare for transactions. Turns the errors of the database into `LogUnavailableError`."""
+
+    @abstractmethod
+    def _write(self, take: Take, pending: PendingWrites) -> Sequence[Job[Any]]:
+        """Run the jobs of ``take`` by `run`, and write ``pending``, in one transaction. Return the jobs."""
+
+    def _follow(self, log_id: str) -> None:
+        """Forget the histories of another log, which was replaced."""
+        if log_id != self.log_id:
+            self.log_id = log_id
+            self._log_end_histories.forget()
+
+    def _transact(self, take: Take) -> None:
+        pending = self._buffer.take()
+        try:
+            jobs = self._write(take, pending)
+        except BaseException:
+            self._buffer.back(pending)
+            self._log_end_histories.forget()
+            raise
+        for job in jobs:
+            job.stored = job.error is None
+
+    def _transact_apart(self, jobs: Sequence[Job[Any]]) -> None:
+        """Write the jobs again after the database has refused a value. Only the job with this value gets the error.
+
+        First write the counters and rejects alone. If the database refuses them, drop them: every commit would fail.
+        """
+        parts: list[Sequence[Job[Any]]] = [jobs, ()]
+        while parts:
+            some = parts.pop()
+            try:
+                self._transact(partial(list, some))
+            except self._unstorable as error:
+                if half := len(some) // 2:
+                    parts += [some[half:], some[:half]]
+                    continue
+                _log.exception("a write has a value that cannot be stored", code="value_not_stored")
+                if not some:
+                    self._buffer.take()
+                for job in some:
+                    job.error = UnstorableError(f"cannot be written: {' '.join(str(error).split())}")
+
+
+def run(jobs: Sequence[Job[Any]], transaction: object) -> None:
+    """Run the jobs in a transaction."""
+    for job in jobs:
+        try:
+            job.error, job.result = None, job.work(transaction)
+        except LogUnavailableError as error:  # this job alone is refused, before it changed anything
+            job.error = error

@@ -6,11 +6,9 @@ in bounded memory until the next commit. Adding an increment or a body never blo
 
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import Counter as Sums
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -23,7 +21,6 @@ from karrot.eventlog.base import (
     OverloadedError,
     Reject,
     UnconfirmedError,
-    UnstorableError,
 )
 
 KEPT_REJECTS = 1000
@@ -290,76 +287,3 @@ class WriteBuffer:
 
     def __bool__(self) -> bool:
         return bool(self._counts or self._rejects)
-
-
-class Committer(ABC):
-    """Commits jobs in transactions, for a writer. ``trouble`` is why the last commit failed, or ``None``."""
-
-    _unstorable: tuple[type[Exception], ...]
-    """The errors that one row causes, not the database."""
-
-    def __init__(self, buffer: WriteBuffer) -> None:
-        self._buffer = buffer
-        self.trouble: str | None = None
-
-    def commit(self, take: Take) -> None:
-        """Run the jobs. Raises `LogUnavailableError` (nothing stored) or `UnconfirmedError` (maybe stored)."""
-        try:
-            with self._ready():
-                try:
-                    self._transact(take)
-                except self._unstorable:
-                    self._transact_apart(take())
-        except LogUnavailableError as error:
-            if self.trouble != str(error):
-                _log.warning("the event log refused a commit", code="commit_refused", reason=str(error))
-            self.trouble = str(error)
-            raise
-        self.trouble = None
-
-    @abstractmethod
-    def _ready(self) -> AbstractContextManager[None]:
-        """Prepare for transactions. Turns the errors of the database into `LogUnavailableError`."""
-
-    @abstractmethod
-    def _write(self, take: Take, pending: PendingWrites) -> Sequence[Job[Any]]:
-        """Run the jobs of ``take`` by `run`, and write ``pending``, in one transaction. Return the jobs."""
-
-    def _transact(self, take: Take) -> None:
-        pending = self._buffer.take()
-        try:
-            jobs = self._write(take, pending)
-        except BaseException:
-            self._buffer.back(pending)
-            raise
-        for job in jobs:
-            job.stored = job.error is None
-
-    def _transact_apart(self, jobs: Sequence[Job[Any]]) -> None:
-        """Write the jobs again after the database has refused a value. Only the job with this value gets the error.
-
-        First write the counters and rejects alone. If the database refuses them, drop them: every commit would fail.
-        """
-        parts: list[Sequence[Job[Any]]] = [jobs, ()]
-        while parts:
-            some = parts.pop()
-            try:
-                self._transact(partial(list, some))
-            except self._unstorable as error:
-                if half := len(some) // 2:
-                    parts += [some[half:], some[:half]]
-                    continue
-                _log.exception("a write has a value that cannot be stored", code="value_not_stored")
-                if not some:
-                    self._buffer.take()
-                for job in some:
-                    job.error = UnstorableError(f"cannot be written: {' '.join(str(error).split())}")
-
-
-def run(jobs: Sequence[Job[Any]], transaction: object) -> None:
-    """Run the jobs in a transaction."""
-    for job in jobs:
-        try:
-            job.error, job.result = None, job.work(transaction)
-        except LogUnavailableError as error:  # this job alone is refused, before it changed anything
-            job.error = error

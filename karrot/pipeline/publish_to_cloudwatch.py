@@ -24,8 +24,7 @@ from karrot import telemetry
 from karrot.clock import Clock
 from karrot.event import GroupKey
 from karrot.event_json_line import MalformedLine, decode, event_of
-from karrot.eventlog.base import Cursor, GroupState, StoredEvent
-from karrot.eventlog.event_log import Limits
+from karrot.eventlog.base import Cursor, GroupState, Limits, StoredEvent
 from karrot.eventlog.next_group_state import Arrival, after
 from karrot.pipeline.ingest.event_sources import EventSource
 from karrot.pipeline.ingest.events import REQUIRED, parsed, why_unusable

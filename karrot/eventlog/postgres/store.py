@@ -24,18 +24,17 @@ from karrot.event import GroupKey
 from karrot.eventlog.base import (
     DatabaseStatus,
     GroupState,
+    Limits,
     LogSize,
     LogUnavailableError,
     OverloadedError,
 )
-from karrot.eventlog.event_log import NEARLY_FULL, READ_BYTES, EventLog, Limits
-from karrot.eventlog.postgres.buffered_transaction import NotLeadingError, PostgresTransaction
+from karrot.eventlog.event_log import NEARLY_FULL, READ_BYTES, EventLog
 from karrot.eventlog.postgres.connections import READ_LIMIT_S, Database, ReadSession, Sessions, one_line
-from karrot.eventlog.postgres.group_commit import PostgresCommitter
+from karrot.eventlog.postgres.group_commit import NotLeadingError, PostgresCommitter, PostgresTransaction
 from karrot.eventlog.postgres.leader_lock import WHO_LEADS, LeaderLock
 from karrot.eventlog.postgres.schema import Opened, block_table
 from karrot.eventlog.rows import EVENT_FIELDS, GROUP_FIELDS, Row
-from karrot.eventlog.transaction_rules import LogEndHistories
 from karrot.eventlog.writer import Writer
 
 P = ParamSpec("P")
@@ -141,10 +140,7 @@ class PostgresEventLog(EventLog):
         self._leader = LeaderLock(self._sessions, name)
         self._is_from_memory = False
         self._known: dict[tuple[object, ...], tuple[int, Any]] = {}
-        histories = LogEndHistories(max_bytes=limits.most_log_end_bytes, retention_ms=limits.retention_ms)
-        self._committer = PostgresCommitter(
-            self._sessions, opened.log_id, self._time, self._buffer, log_end_histories=histories, limits=limits
-        )
+        self._committer = PostgresCommitter(self._sessions, opened.log_id, self._time, self._buffer, limits)
         self._writer = Writer(
             self._committer.commit,
             afterwards=self._make_room,

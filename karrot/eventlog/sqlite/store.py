@@ -20,13 +20,13 @@ import apsw
 from karrot import telemetry
 from karrot.clock import Anchor, Clock
 from karrot.event import GroupKey
-from karrot.eventlog.base import LogSize, LogUnavailableError, OverloadedError
-from karrot.eventlog.event_log import NEARLY_FULL, READ_BYTES, EventLog, Limits
+from karrot.eventlog.base import Limits, LogSize, LogUnavailableError, OverloadedError
+from karrot.eventlog.event_log import NEARLY_FULL, READ_BYTES, EventLog
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.rows import Row, Table
 from karrot.eventlog.sqlite.database import EVENT_COLUMNS, GROUP_COLUMNS, Checkpointer, LogFile, MemoryFile
-from karrot.eventlog.transaction_rules import LogEndHistories, Transaction
-from karrot.eventlog.writer import Committer, InlineWriter, Job, PendingWrites, Take, WriteBuffer, Writer, run
+from karrot.eventlog.transaction_rules import Committer, LogEndHistories, Transaction, run
+from karrot.eventlog.writer import InlineWriter, Job, PendingWrites, Take, WriteBuffer, Writer
 
 _TOO_OLD = "SELECT 1 FROM (SELECT log_time_ms FROM events ORDER BY seq LIMIT 1) WHERE log_time_ms < ?"
 _MOST_AT_ONCE = 64 << 20
@@ -37,10 +37,10 @@ _ATTEMPTS = 50
 """How many times the oldest events are dropped before the newest are refused."""
 
 _COUNTS = """
-SELECT events, groups, log_end_bytes, max(
+SELECT events, max(
     (SELECT coalesce(max(seq), 0) FROM events),
     (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events') -- the last event, even if it is deleted
-) FROM log
+), groups, log_end_bytes FROM log
 """
 
 
@@ -49,16 +49,10 @@ class SqliteTransaction(Transaction):
 
     _group_columns = GROUP_COLUMNS
 
-    def __init__(self, connection: apsw.Connection, log_end_histories: LogEndHistories, *, max_consumers: int) -> None:
+    def __init__(self, connection: apsw.Connection, limits: Limits, log_end_histories: LogEndHistories) -> None:
         self._connection = connection
-        self._stored, groups, log_end_bytes, last_seq = connection.execute(_COUNTS).get
-        super().__init__(
-            log_end_histories,
-            last_seq=last_seq,
-            groups=groups,
-            log_end_bytes=log_end_bytes,
-            max_consumers=max_consumers,
-        )
+        self._stored, *counts = connection.execute(_COUNTS).get
+        super().__init__(limits, log_end_histories, *counts)
 
     def prune_older(self, before_ms: int) -> int:
         """Delete up to 500 of the events stored before ``before_ms``, oldest first. Returns how many."""
@@ -109,20 +103,11 @@ class SqliteCommitter(Committer):
     )
 
     def __init__(
-        self,
-        file: LogFile | MemoryFile,
-        lock: AbstractContextManager[object],
-        buffer: WriteBuffer,
-        log_end_histories: LogEndHistories,
-        *,
-        max_consumers: int,
+        self, file: LogFile | MemoryFile, lock: AbstractContextManager[object], buffer: WriteBuffer, limits: Limits
     ) -> None:
-        super().__init__(buffer)
+        super().__init__(buffer, limits, file.log_id)
         self._file = file
         self._lock = lock
-        self._log_end_histories = log_end_histories
-        self._log_id = file.log_id
-        self._max_consumers = max_consumers
 
     @contextlib.contextmanager
     def _ready(self) -> Iterator[None]:
@@ -139,18 +124,15 @@ class SqliteCommitter(Committer):
 
     def _write(self, take: Take, pending: PendingWrites) -> Sequence[Job[Any]]:
         connection = self._file.connection
-        if self._log_id != self._file.log_id:
-            self._log_id = self._file.log_id
-            self._log_end_histories.forget()
+        self._follow(self._file.log_id)
         try:
             connection.execute("BEGIN IMMEDIATE")
-            transaction = SqliteTransaction(connection, self._log_end_histories, max_consumers=self._max_consumers)
+            transaction = SqliteTransaction(connection, self._limits, self._log_end_histories)
             jobs = take()  # as late as possible
             run(jobs, transaction)
             transaction.finish(pending, self._file.time.anchor())
             connection.execute("COMMIT")
         except BaseException:
-            self._log_end_histories.forget()
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
@@ -189,8 +171,7 @@ class SqliteDatabaseLog(EventLog):
     ) -> None:
         super().__init__(clock, limits)
         self._file = file
-        histories = LogEndHistories(max_bytes=limits.most_log_end_bytes, retention_ms=limits.retention_ms)
-        self._committer = SqliteCommitter(file, lock, self._buffer, histories, max_consumers=limits.max_consumers)
+        self._committer = SqliteCommitter(file, lock, self._buffer, limits)
 
     @property
     def log_id(self) -> str:

@@ -15,8 +15,7 @@ from karrot import telemetry
 from karrot.burrow.payload import to_wire
 from karrot.clock import LogTime, SystemClock
 from karrot.event import GroupKey
-from karrot.eventlog.base import Appended, LogUnavailableError, OverloadedError, UnconfirmedError
-from karrot.eventlog.event_log import Limits
+from karrot.eventlog.base import Appended, Limits, LogUnavailableError, OverloadedError, UnconfirmedError
 from karrot.eventlog.next_group_state import Arrival, summarize
 from karrot.eventlog.postgres import PostgresEventLog
 from karrot.eventlog.postgres import schema as schemas
@@ -24,7 +23,7 @@ from karrot.eventlog.postgres.connections import Database, Sessions
 from karrot.eventlog.postgres.group_commit import PostgresCommitter
 from karrot.eventlog.postgres.schema import prepare
 from karrot.eventlog.sqlite.store import MemoryEventLog
-from karrot.eventlog.transaction_rules import LOG_END_BYTES, LogEndHistories
+from karrot.eventlog.transaction_rules import LOG_END_BYTES
 from karrot.eventlog.writer import Job, WriteBuffer
 from support.burrow.lag_events import make_event
 from support.eventlog.appended_events import append_event, group_names, stored_events
@@ -48,12 +47,9 @@ class Parts(NamedTuple):
 def parts(database: Database) -> Iterator[Parts]:
     clock, buffer = SystemClock(), WriteBuffer()
     opened = prepare(database, clock)
-    histories = LogEndHistories(max_bytes=1 << 20, retention_ms=86_400_000)
     time = LogTime(clock, opened.anchor)
     sessions = Sessions(database)
-    committer = PostgresCommitter(
-        sessions, opened.log_id, time, buffer, log_end_histories=histories, limits=Limits(max_consumers=MOST_GROUPS)
-    )
+    committer = PostgresCommitter(sessions, opened.log_id, time, buffer, Limits(max_consumers=MOST_GROUPS))
     yield Parts(committer, buffer)
     committer.close()
     sessions.close()
@@ -179,7 +175,7 @@ def test_the_log_counts_the_bytes_of_histories_that_are_forgotten_in_the_commit_
 
 def test_a_note_that_cannot_be_stored_hurts_no_neighbour(open_postgres: OpenPostgres) -> None:
     log = open_postgres()
-    with pytest.raises(LogUnavailableError, match="cannot be written"):
+    with capture_logs(), pytest.raises(LogUnavailableError, match="cannot be written"):
         log.remember("a reporter", "a name with \0", b"value")
     log.remember("a reporter", "a name", b"value")
     assert log.recall("a reporter", "a name") == b"value"

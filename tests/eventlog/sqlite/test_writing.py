@@ -12,14 +12,13 @@ from structlog.testing import capture_logs
 
 from karrot.burrow.payload import to_wire
 from karrot.event import GroupKey, Source
-from karrot.eventlog.base import Appended, LogUnavailableError, Reject, UnconfirmedError, UnstorableError
+from karrot.eventlog.base import Appended, Limits, LogUnavailableError, Reject, UnconfirmedError, UnstorableError
 from karrot.eventlog.event_log import groups
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.next_group_state import Arrival, summarize
 from karrot.eventlog.sqlite import data_directory
 from karrot.eventlog.sqlite.database import Checkpointer, LogFile
 from karrot.eventlog.sqlite.store import SqliteCommitter, SqliteTransaction
-from karrot.eventlog.transaction_rules import LogEndHistories
 from karrot.eventlog.writer import Job, WriteBuffer, Writer
 from support.burrow.lag_events import make_event
 from support.eventlog.sqlite_log import MAX_BYTES, open_sqlite
@@ -41,8 +40,7 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
     file = LogFile(tmp_path, clock, max_bytes=MAX_BYTES)
     lock = FileLock(tmp_path / "commit.lock")
     buffer = WriteBuffer()
-    histories = LogEndHistories(max_bytes=1 << 20, retention_ms=86_400_000)
-    yield Parts(file, lock, buffer, SqliteCommitter(file, lock, buffer, histories, max_consumers=10))
+    yield Parts(file, lock, buffer, SqliteCommitter(file, lock, buffer, Limits(max_consumers=10)))
     file.close()
     lock.close()
 
