@@ -383,8 +383,8 @@ class HttpServer(uvicorn.Server):
         """Accept 2 waiting connections, and four times as many in each next turn of the loop, while more are waiting.
 
         So other workers also get connections, and a burst is accepted before its clients time out. A busy worker
-        accepts all that wait: its turns are long, and when the queue of connections is full, the kernel drops new ones for a
-        second or more. At the limit, a new connection replaces the connection that has been idle for longest.
+        accepts all that wait: its turns are long, and when the queue of connections is full, the kernel drops new ones
+        for a second or more. At the limit, a new connection replaces the connection that has been idle for longest.
         """
         for _ in range(self._at_once):
             is_full = self._open >= self._most
