@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from karrot.clock import Clock
 from karrot.event import TEST_CLUSTERS, GroupKey, LagEvent
+from karrot.eventlog import rows
 from karrot.eventlog.base import (
     READ_LIMIT,
     Appended,
@@ -29,17 +30,6 @@ from karrot.eventlog.base import (
     StoredSummary,
 )
 from karrot.eventlog.next_group_state import Arrival, combine, places, summarize
-from karrot.eventlog.rows import (
-    EVENT_FIELDS,
-    Row,
-    group_of,
-    labels_of,
-    reject_of,
-    reporter_of,
-    stored_event,
-    stored_summary,
-    text_of,
-)
 from karrot.eventlog.transaction_rules import TOUCHED_MS, Committer
 from karrot.eventlog.writer import InlineWriter, Job, WriteBuffer, Writer
 from karrot.telemetry import Metric
@@ -110,7 +100,7 @@ class EventLog(ABC):
         """
 
     @abstractmethod
-    def _page(self, connection: Any, after: int, limit: int) -> Iterable[Row]:
+    def _page(self, connection: Any, after: int, limit: int) -> Iterable[rows.Row]:
         """Return at most ``limit`` rows of events after ``after``, with at most about `READ_BYTES` of bodies."""
 
     @abstractmethod
@@ -173,7 +163,7 @@ class EventLog(ABC):
         with self._reading() as connection:
             log_id = self.log_id
             found = list(self._page(connection, after, min(limit, READ_LIMIT)))
-        return [stored_event(log_id, row) for row in found]
+        return [rows.stored_event(log_id, row) for row in found]
 
     def recent(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredSummary]]:
         """The newest events of each group, newest first; fewer events if their bodies are large."""
@@ -186,7 +176,7 @@ class EventLog(ABC):
         sql = f"SELECT {self._event_columns} FROM {self._events_table} WHERE seq = ?"
         with self._reading() as connection:
             row = connection.execute(sql, (seq,)).fetchone()
-        found = None if row is None else stored_event(self.log_id, row)
+        found = None if row is None else rows.stored_event(self.log_id, row)
         return found if isinstance(found, StoredEvent) else None
 
     def latest(self, after: GroupKey | None = None, limit: int = READ_LIMIT) -> Sequence[GroupState]:
@@ -201,14 +191,14 @@ class EventLog(ABC):
         )
         with self._reading() as connection:
             parameters = (*self._key(after or _FIRST), self._oldest_live(), min(limit, READ_LIMIT))
-            return [state for row in connection.execute(sql, parameters) if (state := group_of(row))]
+            return [state for row in connection.execute(sql, parameters) if (state := rows.group_of(row))]
 
     def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[GroupState]:
         """A page of the groups whose last event is after ``after``, sorted by that event. Includes gone groups."""
         sql = f"SELECT {self._group_columns} FROM groups WHERE last_seq > ? ORDER BY last_seq LIMIT ?"
         with self._reading() as connection:
             found = connection.execute(sql, (after, min(limit, READ_LIMIT)))
-            return [state for row in found if (state := group_of(row))]
+            return [state for row in found if (state := rows.group_of(row))]
 
     def live(self) -> Sequence[GroupState]:
         """Every live group now, ordered by key."""
@@ -222,7 +212,7 @@ class EventLog(ABC):
         )
         with self._reading() as connection:
             row = connection.execute(sql, (*self._key(key), self._oldest_live())).fetchone()
-        return None if row is None else group_of(row)
+        return None if row is None else rows.group_of(row)
 
     def listed(self, state: GroupState) -> Listed | None:
         """A group's known partitions. ``None`` if the newest event is not stored any more, or damaged."""
@@ -256,10 +246,10 @@ class EventLog(ABC):
         chains: list[list[StoredSummary | Damaged]] = [[] for _ in keys]
         if limit < 1 or not keys:
             return chains
-        events, decode = self._events_table, stored_event if whole else stored_summary
+        events, decode = self._events_table, rows.stored_event if whole else rows.stored_summary
         size = "length(e.body)" if whole else f"coalesce(length(e.summary) + length(e.body) / {_STEP}, length(e.body))"
         body = "e.body" if whole else "CASE WHEN e.summary IS NULL THEN e.body END AS body"
-        fields = ", ".join(("e.previous", *(f"e.{name}" for name in EVENT_FIELDS[:-1]), body))
+        fields = ", ".join(("e.previous", *(f"e.{name}" for name in rows.EVENT_FIELDS[:-1]), body))
         sql = (
             f"WITH RECURSIVE chain AS (SELECT {fields}, column1 AS number, 1 AS place, {size} AS bytes "
             f"FROM (VALUES {', '.join(f'({number}, ?, ?)' for number in range(len(keys)))}) AS asked "
@@ -280,7 +270,7 @@ class EventLog(ABC):
         """The log time of each cluster's last webhook, or 0 if the cluster was forgotten since."""
         with self._reading() as connection:
             found = connection.execute("SELECT cluster, at_ms FROM heard").fetchall()
-        return {text_of(cluster): at_ms for cluster, at_ms in found}
+        return {rows.text_of(cluster): at_ms for cluster, at_ms in found}
 
     def wall_ms_at(self, log_ms: int) -> int:
         """Convert a log time to a time of this machine's wall clock, as set now. The result is never in the future."""
@@ -300,7 +290,7 @@ class EventLog(ABC):
         """The saved state of every reporter, ordered by name."""
         with self._reading() as connection:
             found = connection.execute("SELECT name, log_id, seq, state FROM reporters").fetchall()
-        return [reporter_of(row) for row in sorted(found)]
+        return [rows.reporter_of(row) for row in sorted(found)]
 
     def recall(self, reporter: str, name: str) -> bytes | None:
         """The value that a reporter saved under a name; ``None`` without a saved value."""
@@ -324,7 +314,7 @@ class EventLog(ABC):
         """Every shared counter, including increments of this process that are not committed yet."""
         with self._reading() as connection:
             kept = connection.execute("SELECT name, labels, value FROM counters").fetchall()
-        stored = {(name, labels_of(labels)): value for name, labels, value in kept}
+        stored = {(name, rows.labels_of(labels)): value for name, labels, value in kept}
         return self._buffer.counters(self.log_id, stored)
 
     def reject(self, reject: Reject) -> None:
@@ -337,7 +327,7 @@ class EventLog(ABC):
         sql = "SELECT received_at_ms, code, detail, source, body FROM rejects ORDER BY id DESC LIMIT ?"
         with self._reading() as connection:
             kept = connection.execute(sql, (limit - len(waiting),)).fetchall()
-        return [*waiting, *map(reject_of, kept)]
+        return [*waiting, *map(rows.reject_of, kept)]
 
     def expire(self) -> int:
         """Mark the groups that became silent since the last call. Return their number."""
@@ -405,18 +395,14 @@ class LiveGroups:
                 self._read_all()
                 self._read_source = source
             self._read_at_ms = self._log.log_time_ms()
-            self._drop_expired()
-            if self._keys is None:
-                self._keys = sorted(self._states)
-            return [self._states[key] for key in self._keys]
+            return self._live()
 
     def last_known(self) -> Sequence[GroupState]:
         """The live groups of the last read. Raises `LogUnavailableError` before the first read."""
         with self._lock:
             if self._read_source is None:
                 raise LogUnavailableError("the groups were not read yet")
-            self._drop_expired()
-            return [self._states[key] for key in sorted(self._states)]
+            return self._live()
 
     def age_ms(self) -> int:
         """The milliseconds since the last read."""
@@ -446,13 +432,16 @@ class LiveGroups:
                 self._states[state.key] = state
                 self._oldest_ms = min(self._oldest_ms, state.log_time_ms)
 
-    def _drop_expired(self) -> None:
-        """Remove the groups without a recent event. Check all groups only when the oldest has expired."""
+    def _live(self) -> Sequence[GroupState]:
+        """The groups with a recent event, ordered by key. Check all groups only when the oldest has expired."""
         before_ms = self._log.log_time_ms() - self._stale_after_ms
         if self._oldest_ms < before_ms:
             self._states = {key: state for key, state in self._states.items() if state.log_time_ms >= before_ms}
             self._oldest_ms = min((state.log_time_ms for state in self._states.values()), default=sys.maxsize)
             self._keys = None
+        if self._keys is None:
+            self._keys = sorted(self._states)
+        return [self._states[key] for key in self._keys]
 
 
 def reporter_state(log: EventLog, name: str) -> ReporterState:

@@ -14,28 +14,10 @@ import structlog
 
 from karrot import telemetry
 from karrot.event import ClusterPartition, GroupKey, LagAge, LogEnd, Source, TopicPartition
+from karrot.eventlog import rows
 from karrot.eventlog.base import Appended, GroupState, Limits, LogUnavailableError, ReporterState, UnstorableError
 from karrot.eventlog.log_end_history import LogEndHistory, lag_age, recorded_partitions
 from karrot.eventlog.next_group_state import Arrival, after, with_age
-from karrot.eventlog.rows import (
-    COUNTERS,
-    EVENTS,
-    GROUPS,
-    HEARD,
-    LOG_ENDS,
-    NOTES,
-    REJECTS,
-    REPORTERS,
-    Row,
-    Table,
-    counter_row,
-    event_row,
-    group_of,
-    group_row,
-    reject_row,
-    reporter_row,
-    text_of,
-)
 from karrot.eventlog.writer import KEPT_REJECTS, CounterKey, Job, PendingWrites, Take, WriteBuffer
 
 MOST_CLUSTERS = 1000
@@ -156,30 +138,30 @@ class Transaction(ABC):
         self.last_seq = last_seq
         self.groups = groups
         self.log_end_bytes = log_end_bytes
-        self.known_groups: dict[GroupKey, GroupState | Row | None] = {}
+        self.known_groups: dict[GroupKey, GroupState | rows.Row | None] = {}
         self.known_log_ends: dict[ClusterPartition, bytes | None] = {}
         self.heard: dict[str, int] = {}
         self.counts = Counter[CounterKey]()
         self._log_end_histories = log_end_histories
         self._max_consumers = limits.max_consumers
         self._nothing_to_evict = False
-        self._events: list[Row] = []
+        self._events: list[rows.Row] = []
         self._groups: dict[GroupKey, GroupState] = {}
-        self._log_ends: dict[ClusterPartition, Row] = {}
-        self._reporters: dict[str, Row] = {}
-        self._notes: dict[tuple[str, str], Row] = {}
+        self._log_ends: dict[ClusterPartition, rows.Row] = {}
+        self._reporters: dict[str, rows.Row] = {}
+        self._notes: dict[tuple[str, str], rows.Row] = {}
 
     def append(self, arrived: Arrival) -> Appended:
         """Store an event and its log ends, and update its group unless there are too many groups."""
         if arrived.event.source is Source.WEBHOOK:
             self.heard[arrived.key.cluster] = arrived.log_time_ms if arrived.event.from_burrow else 0
         known = self._find_group(arrived.key)
-        row = known if known is None or isinstance(known, GroupState) else group_of(known)
+        row = known if known is None or isinstance(known, GroupState) else rows.group_of(known)
         if known is not None and row is None:  # the row is damaged, and this event replaces it
             self.add(telemetry.LOG_DAMAGED, 1)
         age = self._log_end_histories.record(self, arrived)
         arrived = arrived if age is None else with_age(arrived, age)
-        self._events.append(event_row(self.last_seq + 1, arrived, None if row is None else row.last_seq))
+        self._events.append(rows.event_row(self.last_seq + 1, arrived, None if row is None else row.last_seq))
         self.last_seq += 1
         self.add(telemetry.EVENTS_ACCEPTED, 1, source=arrived.event.source.value)
         if known is None:
@@ -192,7 +174,7 @@ class Transaction(ABC):
 
     def save_reporter(self, state: ReporterState) -> None:
         """Save a reporter's cursor and state."""
-        self._reporters[state.name] = reporter_row(state)
+        self._reporters[state.name] = rows.reporter_row(state)
 
     def remember(self, reporter: str, name: str, value: bytes) -> None:
         """Save a reporter's value."""
@@ -232,39 +214,39 @@ class Transaction(ABC):
         """Write the collected rows, and what every commit includes: counters, rejects, and when clusters were heard."""
         counts = Counter[CounterKey](pending.counts)
         counts.update(self.counts)
-        self._insert(EVENTS, self._events)
+        self._insert(rows.EVENTS, self._events)
         self._write_groups()
         self._write_log_ends()
-        self._insert(REPORTERS, self._reporters.values())
-        self._insert(NOTES, self._notes.values())
-        self._insert(COUNTERS, [counter_row(*key, value) for key, value in counts.items()])
-        self._insert(REJECTS, list(map(reject_row, pending.rejects)))
+        self._insert(rows.REPORTERS, self._reporters.values())
+        self._insert(rows.NOTES, self._notes.values())
+        self._insert(rows.COUNTERS, [rows.counter_row(*key, value) for key, value in counts.items()])
+        self._insert(rows.REJECTS, list(map(rows.reject_row, pending.rejects)))
         if pending.rejects:
             self._execute(_FORGET_REJECTS)
-        self._insert(HEARD, self.heard.items())
+        self._insert(rows.HEARD, self.heard.items())
         if self.heard:
             self._execute(_FORGET_CLUSTERS)
 
     @abstractmethod
-    def _insert(self, table: Table, rows: Collection[Row]) -> None:
+    def _insert(self, table: rows.Table, some: Collection[rows.Row]) -> None:
         """Insert rows into a table, or replace those with the same key. Do nothing without rows."""
 
     @abstractmethod
-    def _execute(self, sql: str, *parameters: int | str) -> Iterable[Row]:
+    def _execute(self, sql: str, *parameters: int | str) -> Iterable[rows.Row]:
         """Run a statement with ``?`` for each parameter, and return its rows. A string is a name in a key of a row."""
 
-    def _find_group(self, key: GroupKey) -> GroupState | Row | None:
+    def _find_group(self, key: GroupKey) -> GroupState | rows.Row | None:
         if key not in self.known_groups:
             sql = f"SELECT {self._group_columns} FROM groups WHERE cluster = ? AND consumer = ?"
             self.known_groups[key] = next(iter(self._execute(sql, *key)), None)
         return self.known_groups[key]
 
     def _write_groups(self) -> None:
-        self._insert(GROUPS, list(map(group_row, self._groups.values())))
+        self._insert(rows.GROUPS, list(map(rows.group_row, self._groups.values())))
         self._groups.clear()
 
     def _write_log_ends(self) -> None:
-        self._insert(LOG_ENDS, self._log_ends.values())
+        self._insert(rows.LOG_ENDS, self._log_ends.values())
         self._log_ends.clear()
 
     def _forget_log_ends(self, which: str, *parameters: int) -> int:
@@ -287,7 +269,7 @@ class Transaction(ABC):
     def _change_groups(self, sql: str, *parameters: int) -> int:
         """Run a statement that changes groups and returns their keys. Return their number."""
         self._write_groups()
-        changed = [GroupKey(*map(text_of, row)) for row in self._execute(sql, *parameters)]
+        changed = [GroupKey(*map(rows.text_of, row)) for row in self._execute(sql, *parameters)]
         for key in changed:
             self.known_groups.pop(key, None)
         return len(changed)
