@@ -111,7 +111,7 @@ class EventLog(ABC):
 
     def writable(self) -> str | None:
         """Why the last commit of this process failed; ``None`` if that commit succeeded."""
-        return self._committer.trouble
+        return self._committer.failure
 
     def memory_age_ms(self) -> int | None:
         """The age of the groups in memory, which replace a log that cannot be read. ``None`` if the log can be read."""

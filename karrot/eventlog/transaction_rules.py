@@ -278,7 +278,7 @@ class Transaction(ABC):
 class Committer(ABC):
     """Commits jobs in transactions, for a writer.
 
-    ``trouble`` is why the last commit failed, or ``None``. ``log_id`` is the id of the log at the last commit.
+    ``failure`` is why the last commit failed, or ``None``. ``log_id`` is the id of the log at the last commit.
     """
 
     _unstorable: tuple[type[Exception], ...]
@@ -289,7 +289,7 @@ class Committer(ABC):
         self._limits = limits
         self._log_end_histories = LogEndHistories(limits)
         self.log_id = log_id
-        self.trouble: str | None = None
+        self.failure: str | None = None
 
     def commit(self, take: Take) -> None:
         """Run the jobs. Raises `LogUnavailableError` (nothing stored) or `UnconfirmedError` (maybe stored)."""
@@ -300,11 +300,11 @@ class Committer(ABC):
                 except self._unstorable:
                     self._transact_apart(take())
         except LogUnavailableError as error:
-            if self.trouble != str(error):
+            if self.failure != str(error):
                 _log.warning("the event log refused a commit", code="commit_refused", reason=str(error))
-            self.trouble = str(error)
+            self.failure = str(error)
             raise
-        self.trouble = None
+        self.failure = None
 
     @abstractmethod
     def _ready(self) -> AbstractContextManager[None]:

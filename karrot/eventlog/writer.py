@@ -215,13 +215,12 @@ class InlineWriter:
         self._commit = commit
 
     def begin(self, work: Callable[[Any], T]) -> Job[T]:
-        job = Job(work)
+        job, refused = Job(work), None
         try:
             self._commit(lambda: [job])
         except LogUnavailableError as error:
-            job.finish(error)
-        else:
-            job.finish()
+            refused = error
+        job.finish(refused)
         return job
 
 

@@ -40,7 +40,7 @@ from karrot.eventlog.writer import Writer
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_LOOK_S = 0.5
+_CHECK_S = 0.5
 _READ_AGAIN_S = 15.0
 
 _SERVER = """
@@ -144,7 +144,7 @@ class PostgresEventLog(EventLog):
         self._writer = Writer(
             self._committer.commit,
             afterwards=self._make_room,
-            idle_work=lambda: bool(self._buffer) or self._committer.trouble is not None,
+            idle_work=lambda: bool(self._buffer) or self._committer.failure is not None,
             patience_s=patience_s,
         )
         self._stop = threading.Event()
@@ -160,19 +160,16 @@ class PostgresEventLog(EventLog):
         return self._time.now()
 
     def writable(self) -> str | None:
-        return self._committer.trouble or self._sessions.trouble
+        return self._committer.failure or self._sessions.failure
 
     def memory_age_ms(self) -> int | None:
-        return self._live.age_ms() if self._is_from_memory or self._sessions.trouble is not None else None
+        return self._live.age_ms() if self._is_from_memory or self._sessions.failure is not None else None
 
     def live(self) -> Sequence[GroupState]:
         try:
-            found = super().live()
+            found, self._is_from_memory = super().live(), False
         except LogUnavailableError:
-            found = self._last_known()
-            self._is_from_memory = True
-            return found
-        self._is_from_memory = False
+            found, self._is_from_memory = self._last_known(), True
         return found
 
     def group(self, key: GroupKey) -> GroupState | None:
@@ -256,7 +253,7 @@ class PostgresEventLog(EventLog):
                         if not self._stop.is_set():
                             read()
                 due_s = time.monotonic() + min(_READ_AGAIN_S, self._limits.stale_after_ms / 4000)
-            self._stop.wait(_LOOK_S)
+            self._stop.wait(_CHECK_S)
 
     def _last_known(self) -> Sequence[GroupState]:
         """The groups in memory. Raises if all groups have expired: an empty list would mean an empty log."""

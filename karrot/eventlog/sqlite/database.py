@@ -309,9 +309,9 @@ class LogFile:
         self._opened, self._opened_wal = _identity(self.path), _identity(self._wal)
         self._broken = False
         self.wal_frames = 0
-        self.connection.set_wal_hook(self._note_frames)  # replaces SQLite's hook, which checkpoints within the commit
+        self.connection.set_wal_hook(self._count_frames)  # replaces SQLite's hook, which checkpoints within the commit
 
-    def _note_frames(self, _connection: apsw.Connection, _name: str, frames: int) -> int:
+    def _count_frames(self, _connection: apsw.Connection, _name: str, frames: int) -> int:
         self.wal_frames = frames
         return apsw.SQLITE_OK
 

@@ -108,7 +108,7 @@ def test_a_value_that_cannot_be_stored_hurts_no_neighbour(parts: Parts, open_pos
     assert [log.event(job.result.seq) is not None for job in jobs if job.stored] == [True, True, True]
     assert counted(log, telemetry.EVENTS_ACCEPTED.name) == 3
     assert counted(log, COUNTED) == 7
-    assert parts.committer.trouble is None
+    assert parts.committer.failure is None
     assert "value_not_stored" in {each.get("code") for each in logged}
 
 
@@ -124,7 +124,7 @@ def test_a_counter_that_cannot_be_stored_hurts_no_event_and_is_dropped(
     log = open_postgres()
     assert group_names(log) == ["a", "b", "c"]
     assert counted(log, COUNTED) == 2
-    assert parts.committer.trouble is None
+    assert parts.committer.failure is None
     assert "value_not_stored" in {each.get("code") for each in logged}
 
 

@@ -83,7 +83,7 @@ def test_a_refused_body_that_cannot_be_stored_hurts_no_event_and_is_dropped(
         parts.committer.commit(lambda: jobs)
     assert [None if job.error is None else str(job.error) for job in jobs] == [None, "cannot be written: too big", None]
     assert isinstance(jobs[1].error, UnstorableError)
-    assert (stored(parts.file), parts.buffer.rejects(), parts.committer.trouble) == (["a", "b"], [], None)
+    assert (stored(parts.file), parts.buffer.rejects(), parts.committer.failure) == (["a", "b"], [], None)
     assert "value_not_stored" in [each["code"] for each in logs]
 
 
@@ -94,7 +94,7 @@ def test_a_file_that_cannot_be_opened_again_is_reported(parts: Parts) -> None:
     for _ in range(2):
         with pytest.raises(LogUnavailableError, match="schema version 99"):
             parts.committer.commit(lambda: [storing("a")])
-        assert "schema version 99" in str(parts.committer.trouble)
+        assert "schema version 99" in str(parts.committer.failure)
 
 
 def test_an_event_in_a_slow_commit_gets_the_answer_that_its_storage_is_unknown(parts: Parts) -> None:
