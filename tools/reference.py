@@ -18,7 +18,7 @@ from karrot.pipeline.evaluate.metrics_and_health import EVALUATE_METRICS
 from karrot.pipeline.run.step_loop import PIPELINE_METRICS
 from karrot.reload_changed_files import FILE_PROBLEMS
 from karrot.reporters.prometheus.group_metrics import MOST_PARTITIONS
-from karrot.runbooks_and_remedies import CODES, TABLES_PROBLEMS
+from karrot.runbooks_and_remedies import CODES, OF_EVENTS, TABLES_PROBLEMS
 from karrot.settings import options
 from tools.log_records import log_records
 
@@ -72,16 +72,16 @@ def _allowed(option: options.Option) -> str:
 
 
 def _codes() -> str:
-    counted = telemetry.EVENTS_REJECTED.known
     rows = (
-        (f"`{code}`", str(known.status), "yes" if code in counted else "", _cell(known.title), _cell(known.remedy))
+        (f"`{code}`", str(known.status), "yes" if code in OF_EVENTS else "", _cell(known.title), _cell(known.remedy))
         for code, known in CODES.items()
     )
     return _page(
         "Problem codes",
         "An error answer has the type `application/problem+json` (RFC 9457) and a stable `code`. The column\n"
         '"at `/burrow`" marks the codes with which `/burrow` refuses an event. `karrot_events_rejected_total`\n'
-        "counts only these refusals, with the code as a label. For `internal_error`, the log has the traceback. If a\n"
+        "counts these refusals, with the code as a label, and a `POST`, `PUT` or `DELETE` to a wrong path, as\n"
+        "`not_found` or `method_not_allowed`. For `internal_error`, the log has the traceback. If a\n"
         "request is not HTTP, the server answers with a plain 400 without a code.",
         _table(("code", "status", "at `/burrow`", "what happened", "what to do"), rows),
         "## The pipeline's tables\n\n"
