@@ -253,7 +253,6 @@ class Delivery:
             over.set()
 
     def _keep_house(self) -> None:
-        """Count groups that became silent, and delete events that are too old."""
         try:
             if expired := self._log.expire():
                 self._log.count(telemetry.CONSUMERS_EXPIRED, expired)

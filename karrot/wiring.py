@@ -114,7 +114,7 @@ def serve(load: Callable[[], Loaded]) -> int:
     clock = SystemClock()
     try_out(loaded.settings)
     logs.configure(loaded.settings.log, sys.stdout)
-    _tell(loaded)
+    _log_settings(loaded)
     with prepared_log(loaded.settings, clock) as open_log:
         refuse_taken_port(loaded.settings.bind)  # after the lock, so that workers of a dead parent have left the port
         plan = Plan(loaded.settings, load, clock, open_log)
@@ -203,7 +203,7 @@ class Plan:
             )
         self._settings = settings
         logs.configure(self._settings.log, sys.stdout)
-        _tell(loaded)
+        _log_settings(loaded)
 
     def build(self) -> "Service":
         """Build the service of one worker. A failure is logged, and ends the worker and perhaps the start."""
@@ -406,7 +406,7 @@ def _certificate(settings: Settings) -> Certificate | None:
         raise SettingsError([wrong]) from error
 
 
-def _tell(loaded: Loaded) -> None:
+def _log_settings(loaded: Loaded) -> None:
     for warning in loaded.warnings:
         _log.warning("doubtful setting", code="doubtful_setting", reason=warning)
     defaults = effective(Settings())

@@ -73,7 +73,6 @@ class Worker(GunicornWorker):  # type: ignore[misc]  # gunicorn has no types
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
 
     def run(self) -> None:
-        """Serve until gunicorn stops the worker."""
         put_events_first()
         service: ServedService = self.app.service
         application = AsgiApplication(service.context, service.wsgi, threads=self.cfg.threads)
@@ -124,7 +123,6 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         super().__init__()
 
     def load_config(self) -> None:
-        """Set gunicorn's options from the settings, and the constant options."""
         options = {
             "worker_class": Worker,
             "logger_class": PlainLogger,
@@ -152,7 +150,6 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         self.load_config()
 
     def close(self) -> None:
-        """Close the service at the end of a worker."""
         if self.service is not None:
             self.service.close()
 
@@ -172,7 +169,6 @@ class LeaderProcess:
         return self._shared[0]
 
     def hold(self, over: threading.Event) -> None:
-        """Be the leader until ``over`` is set."""
         self._shared[0] = os.getpid()
         over.wait()
         if self._shared[0] == os.getpid():

@@ -124,7 +124,7 @@ class CloudWatchReporter:
         settled = (*outcome.delivered, *(each.datum for each in outcome.refused))
         self._settled |= {each.key: each.timestamp_ms for each in settled}
         self._add(telemetry.REPORTER_CLOUDWATCH_DATA, len(outcome.delivered), outcome="sent")
-        self._note(outcome, kept=len(new) - len(settled))
+        self._save_report(outcome, kept=len(new) - len(settled))
         self._fault = outcome.fault or (self._fault if fails_until_a_call and not outcome.calls else None)
         if self._fault is not None:
             self._failures += 1
@@ -209,7 +209,7 @@ class CloudWatchReporter:
         if many:
             self._context.count(metric, many, reporter=self._context.name, **labels)
 
-    def _note(self, outcome: SendOutcome, kept: int) -> None:
+    def _save_report(self, outcome: SendOutcome, kept: int) -> None:
         inside, context = self._groups, self._context
         # A log that replaced another log has no notes yet.
         if inside.changed or (inside.inside and context.recall(_INSIDE) is None):
