@@ -135,6 +135,3 @@ CODES: dict[str, Code] = {
     ),
     "method_not_allowed": Code(405, "The route does not accept this method", "Use a method from the header Allow."),
 }
-
-OF_EVENTS = tuple(code for code in CODES if code not in ("not_found", "method_not_allowed"))
-"""The problem codes of ``/burrow``."""

@@ -18,7 +18,7 @@ from karrot.pipeline.evaluate.metrics_and_health import EVALUATE_METRICS
 from karrot.pipeline.run.step_loop import PIPELINE_METRICS
 from karrot.reload_changed_files import FILE_PROBLEMS
 from karrot.reporters.prometheus.group_metrics import MOST_PARTITIONS
-from karrot.runbooks_and_remedies import CODES, OF_EVENTS, TABLES_PROBLEMS
+from karrot.runbooks_and_remedies import CODES, TABLES_PROBLEMS
 from karrot.settings import options
 from tools.log_records import log_records
 
@@ -71,9 +71,12 @@ def _allowed(option: options.Option) -> str:
     return "a text" if option.is_secret else option.kind.allowed
 
 
+_ELSEWHERE = ("not_found", "method_not_allowed")
+
+
 def _codes() -> str:
     rows = (
-        (f"`{code}`", str(known.status), "yes" if code in OF_EVENTS else "", _cell(known.title), _cell(known.remedy))
+        (f"`{code}`", str(known.status), "" if code in _ELSEWHERE else "yes", _cell(known.title), _cell(known.remedy))
         for code, known in CODES.items()
     )
     return _page(

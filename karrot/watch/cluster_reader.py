@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from karrot.burrow.notification_rules import NameFilter
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Source, TopicPartition, readable
 from karrot.eventlog.watch_data_of_groups import GroupHealth
-from karrot.watch.cluster_interface import Cluster, Description, Failure, Listing
+from karrot.watch.cluster_interface import NOBODY, Cluster, Description, Failure, Listing
 
 _REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
 
@@ -42,27 +42,18 @@ class Stability:
         self.is_rebalancing = is_rebalancing
 
 
-class RetentionMargin(NamedTuple):
-    """The messages lost and the retention margin of a group, which `GroupHealth` defines."""
-
-    lost: int | None
-    margin: int | None
-
-
 def retention(
     committed: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-) -> RetentionMargin:
-    """Compute the lost messages and the retention margin over the partitions with a known log start and end."""
+) -> tuple[int | None, int | None]:
+    """The lost messages and the retention margin (`GroupHealth`) of the partitions with a known log start and end."""
     known = [(offset, starts[at], ends[at]) for at, offset in committed.items() if at in starts and at in ends]
     kept = [((at - start) / (end - start), at - start) for at, start, end in known if readable(end, at, start)]
-    return RetentionMargin(
-        lost=-sum(margin for _, margin in kept if margin < 0) if known else None,
-        margin=max(0, min(kept)[1]) if kept else None,
-    )
+    lost = -sum(margin for _, margin in kept if margin < 0) if known else None
+    return lost, max(0, min(kept)[1]) if kept else None
 
 
 def group_health(
-    group: str, described: Description, stability: Stability, kept: RetentionMargin, **more: Any
+    group: str, described: Description, stability: Stability, kept: tuple[int | None, int | None], **more: Any
 ) -> GroupHealth:
     """Make the health of a group from Kafka's data, without a verdict. ``more`` has further fields."""
     members = None if described.members is None else len(described.members)
@@ -194,9 +185,9 @@ class ClusterReader:
 def _lag(cluster: str, group: str, poll: Poll, now_ms: int) -> LagEvent:
     """Make a group's lags without deleted topics. The total needs at least one partition, and all lags known."""
     described, committed = poll.described[group], poll.committed[group]
-    owners = {at: (member.host, member.client_id) for member in described.members or () for at in member.assigned}
+    owners = described.owners
     partitions = tuple(
-        _partition(at, committed.get(at), poll, owners.get(at, ("", "")), now_ms)
+        _partition(at, committed.get(at), poll, owners.get(at, NOBODY), now_ms)
         for at in sorted((committed.keys() - poll.gone) | poll.uncommitted(group))
     )
     lags = [one.current_lag for one in partitions if one.current_lag is not None]

@@ -20,7 +20,6 @@ from karrot.event import Source
 from karrot.eventlog.base import Cursor, GroupState
 from karrot.reporters.base import (
     REPORT_NOTE,
-    Backoff,
     Context,
     Fact,
     RefusedDatum,
@@ -28,6 +27,7 @@ from karrot.reporters.base import (
     ReportFailed,
     Sent,
     Unreported,
+    retry_delay_s,
 )
 from karrot.reporters.cloudwatch.datum_limits_and_batches import REASONS, Datum, MetricKey, why_refused
 from karrot.reporters.cloudwatch.group_data import data_of, heartbeat
@@ -202,8 +202,8 @@ class CloudWatchReporter:
         """The seconds to the next attempt. A random part prevents simultaneous retries of many publishers."""
         if kind in _SLOW:
             return _SLOWLY_S
-        backoff = Backoff(0.5, 60.0) if kind is FaultKind.THROTTLED else Backoff(1.0, min(60.0, self.every_s))
-        return backoff.spread_seconds(self._failures, self._random)
+        limits = (0.5, 60.0) if kind is FaultKind.THROTTLED else (1.0, min(60.0, self.every_s))
+        return retry_delay_s(self._failures, self._random, first_s=limits[0], most_s=limits[1])
 
     def _add(self, metric: Metric, many: int, **labels: str) -> None:
         if many:
