@@ -29,7 +29,7 @@ from karrot.reporters.base import (
     Unreported,
     retry_delay_s,
 )
-from karrot.reporters.cloudwatch.datum_limits_and_batches import REASONS, Datum, MetricKey, why_refused
+from karrot.reporters.cloudwatch.data import REASONS, Datum, MetricKey, why_refused
 from karrot.reporters.cloudwatch.group_data import data_of, heartbeat
 from karrot.reporters.cloudwatch.membership import OUTSIDE_BOUND, Membership
 from karrot.reporters.cloudwatch.sender import Refusal, Sender, SendOutcome
