@@ -103,7 +103,7 @@ def receive() -> tuple[bytes, int, dict[str, str]]:
 
 @routes.after_app_request
 def count_post_to_wrong_path(response: Response) -> Response:
-    """Count an event that was posted to a wrong path, such as ``/burow``. Log at most one of them a minute."""
+    """Count an event that was posted to a wrong path. Log at most one such event a minute."""
     code = {404: "not_found", 405: "method_not_allowed"}.get(response.status_code)
     if code is not None and request.method in METHODS:
         context, logged_ms = web_context(), current_app.extensions.get(__name__, -_LOGGED_EVERY_MS)
