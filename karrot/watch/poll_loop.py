@@ -79,8 +79,7 @@ class IntakeSink:
         """Store the events, until the log refuses one."""
         try:
             for few in _few_at_a_time(outcome.events):
-                for _ in self._pool.map(lambda event: self._intake.accept(event, age_ms=age_ms()), few):
-                    pass
+                list(self._pool.map(lambda event: self._intake.accept(event, age_ms=age_ms()), few))
             watched = WatchedCluster(
                 cluster=self._cluster,
                 polled_at_ms=outcome.polled_at_ms,

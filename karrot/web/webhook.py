@@ -110,8 +110,8 @@ def count_post_to_wrong_path(response: Response) -> Response:
         context.intake.refuse(code, "")
         if context.clock.boot_ms() - logged_ms >= _LOGGED_EVERY_MS:
             current_app.extensions[__name__] = context.clock.boot_ms()
-            where = {"path": request.path[:200], "client": request.remote_addr}
-            _log.warning("a request was sent to a wrong path: Burrow must post to /burrow", code=code, **where)
+            where = {"path": request.path[:200], "client": request.remote_addr, "problem": code}
+            _log.warning("a program posts to a wrong path instead of /burrow", code="wrong_path", **where)
     return response
 
 

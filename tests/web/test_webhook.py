@@ -496,4 +496,4 @@ def test_posts_to_a_wrong_path_are_counted_and_logged_once_a_minute() -> None:
         website.clock.advance(60_000)
         website.client.put("/burow", data=ERR_STOP)
     assert rejected(website) == {"not_found": 3, "method_not_allowed": 1}
-    assert [(line["path"], line["code"]) for line in logs] == [("/burow", "not_found")] * 2
+    assert [(line["path"], line["problem"]) for line in logs] == [("/burow", "not_found")] * 2
