@@ -32,9 +32,18 @@ config_option = click.option(
     show_envvar=True,
     help="A TOML file with settings. Environment variables override it.",
 )
-karrot_option = partial(click.option, "--karrot", "url")
+LOCAL_KARROT = "http://127.0.0.1:5000"
 client_properties_option = partial(click.option, "--command-config", type=click.Path(path_type=Path, dir_okay=False))
 """A file with properties of a Kafka client. Kafka's own tools use the same option name."""
+
+
+def json_option(sentence: str) -> Callable[[Command], Command]:
+    """Return the options ``--json`` and ``-o json``, which mean the same."""
+    option = partial(click.option, type=click.Choice(["json"]), callback=lambda _context, _option, given: bool(given))
+    return option_set(
+        option("--json", "as_json", flag_value="json", help=sentence),
+        option("-o", "as_json", help="The same as --json."),
+    )
 
 
 def follow_option(sentence: str, *, default: bool) -> Callable[[Command], Command]:
@@ -81,6 +90,7 @@ def reads(kind: Callable[[Any], "ValueKind[Any]"], made: Callable[[Any], Any] = 
 
 pattern_option = partial(click.option, metavar="REGEX", callback=reads(lambda types: types.pattern))
 url_option = partial(click.option, callback=reads(lambda types: types.url))
+karrot_option = partial(url_option, "--karrot", envvar="KARROT_URL")
 name_option = partial(click.option, metavar="NAME", callback=reads(lambda types: types.text))
 brokers_option = partial(
     click.option, "--bootstrap-servers", metavar="HOST:PORT,...", callback=reads(lambda types: types.brokers)

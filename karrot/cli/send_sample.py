@@ -32,7 +32,9 @@ _WINDOW_MS = 9 * 60_000
 """The duration of a window of ten commits, one commit each minute."""
 
 
-address_option = karrot_option(required=True, help="Address of Karrot, such as http://karrot:5000.")
+address_option = karrot_option(
+    "url", required=True, help="Address of Karrot, such as http://karrot:5000.  [default: KARROT_URL]"
+)
 user_option = click.option(
     "--user",
     help="User name for Basic authentication. The password comes from KARROT_BURROW_PASSWORD (or "

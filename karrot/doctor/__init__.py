@@ -1,4 +1,4 @@
-"""Finds faults between Burrow or evaluate, Karrot and Prometheus. A finding names the configuration line to change.
+"""Finds faults between Burrow, Karrot and Prometheus. A finding names the configuration line to change.
 
 `look` reads the programs once, into immutable values. Each check is a pure function of these values.
 """

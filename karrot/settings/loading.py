@@ -103,7 +103,8 @@ def load(
         raise SettingsError([*problems, *ignored])  # a misspelt name is often the reason of a missing value
     files = {_BY_NAME[name].field: given[name] for name in _SECRETS & given.keys() if given[name].file}
     told = {name: each.source(name) for name, each in given.items()}
-    complete = replace(settings, extras=extras, secret_files=files)
+    directory = settings.data_dir.absolute()  # so that the log and errors say where the data is
+    complete = replace(settings, data_dir=directory, extras=extras, secret_files=files)
     return Loaded(complete, (*ignored, *_doubts(settings, file, config)), told)
 
 

@@ -20,7 +20,6 @@ from support.burrow.fake_burrow_rig import fake_burrow, simulated_group
 from support.burrow.viper_config import EXAMPLE
 from support.doctor_snapshots import (
     burrow_snapshot,
-    evaluate_snapshot,
     karrot_snapshot,
     notifier_module,
     prometheus_snapshot,
@@ -103,11 +102,10 @@ def test_an_unreadable_module_is_noted_and_the_rest_is_read() -> None:
 
 
 def test_each_unreachable_side_is_reported() -> None:
-    urls = [f"http://127.0.0.1:{free_port()}" for _ in range(4)]
-    seen = look(*urls[:3], evaluate=urls[3], limits=QUICK)
+    urls = [f"http://127.0.0.1:{free_port()}" for _ in range(3)]
+    seen = look(*urls, limits=QUICK)
     assert seen == Snapshot(
         burrow=Away(urls[0], "no connection: Connection refused"),
-        evaluate=Away(urls[3], "no connection: Connection refused"),
         karrot=Away(urls[1], "no connection: Connection refused"),
         prometheus=Away(urls[2], "no connection: Connection refused"),
     )
@@ -197,22 +195,15 @@ def test_the_token_is_sent_only_to_karrot() -> None:
 
 
 def test_every_check_reports_success_if_nothing_is_wrong() -> None:
-    found = examine(
-        Snapshot(
-            burrow=burrow_snapshot(),
-            evaluate=evaluate_snapshot(),
-            karrot=karrot_snapshot(),
-            prometheus=prometheus_snapshot(),
-        )
-    )
-    assert [each.check for each in found if each.level is not Level.OK] == ["unseen"]
+    found = examine(Snapshot(burrow=burrow_snapshot(), karrot=karrot_snapshot(), prometheus=prometheus_snapshot()))
+    assert {each.level for each in found} == {Level.OK}
     assert {each.check for each in found} == {each.name for each in CHECKS}
 
 
 def test_faults_come_first() -> None:
     wrong = burrow_snapshot(notifier_module(threshold=2, method_close="DELETE"))
     found = examine(Snapshot(burrow=wrong, karrot=karrot_snapshot(), prometheus=prometheus_snapshot()))
-    assert [each.check for each in found[:3]] == ["threshold", "method", "unseen"]
+    assert [each.check for each in found[:2]] == ["threshold", "method"]
     assert [each.level for each in found] == sorted((each.level for each in found), key=list(Level).index)
 
 
@@ -225,7 +216,7 @@ def test_a_side_that_does_not_answer_is_a_fault_and_the_others_are_checked() -> 
     assert "lag" not in {each.check for each in found}
 
 
-def test_evaluate_or_watch_replaces_burrow_and_is_optional() -> None:
+def test_watch_replaces_burrow() -> None:
     without = examine(Snapshot(karrot=karrot_snapshot()))
     assert [each.what for each in without if each.check == "side"] == [
         "Burrow was not checked",
@@ -235,15 +226,22 @@ def test_evaluate_or_watch_replaces_burrow_and_is_optional() -> None:
     assert [each.what for each in examine(Snapshot(karrot=polls)) if each.check == "side"] == [
         "Prometheus was not checked"
     ]
-    instead = examine(Snapshot(evaluate=evaluate_snapshot(), karrot=karrot_snapshot(has_evaluate=True)))
-    assert [each.what for each in instead if each.level is not Level.OK] == ["Prometheus was not checked"]
 
 
 def test_an_unreadable_part_is_a_warning_with_the_error() -> None:
-    closed = karrot_snapshot(settings=None, unread=(Unread("settings (/config)", "HTTP 401 from /config"),))
-    (warned,) = [each for each in examine(Snapshot(karrot=closed)) if each.level is Level.WARN]
-    assert warned.what == "Karrot: settings (/config) could not be read: HTTP 401 from /config"
-    assert warned.remedy == "set KARROT_API_TOKEN (or _FILE) in the environment of karrot doctor"
+    unread = karrot_snapshot(settings=None, unread=(Unread("settings (/config)", "HTTP 500, 'x'"),))
+    (warned,) = [each for each in examine(Snapshot(karrot=unread)) if each.level is Level.WARN]
+    assert warned.what == "Karrot: settings (/config) could not be read: HTTP 500, 'x'"
+    assert warned.remedy == "check the answer of Karrot there"
+
+
+def test_all_parts_that_need_the_token_are_one_warning() -> None:
+    unread = tuple(Unread(part, "HTTP 401, ''") for part in ("settings (/config)", "rejects (/api/v1/rejects)"))
+    (warned,) = [each for each in examine(Snapshot(karrot=karrot_snapshot(unread=unread))) if each.level is Level.WARN]
+    assert (warned.what, warned.remedy) == (
+        "Karrot: settings (/config), rejects (/api/v1/rejects) could not be read without the API token (HTTP 401)",
+        "set KARROT_API_TOKEN (or _FILE) in the environment of karrot doctor",
+    )
 
 
 def test_names_of_checks_are_unique() -> None:
@@ -254,7 +252,7 @@ def test_names_of_checks_are_unique() -> None:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 def test_a_check_names_its_subject_and_its_documentation(check: Any) -> None:
     assert check.trap.endswith(".")
-    assert check.well or check.name == "unseen"
+    assert check.well
     page, _, anchor = check.where.partition("#")
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)

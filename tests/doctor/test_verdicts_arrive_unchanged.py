@@ -207,20 +207,6 @@ def test_expected_clusters_must_be_spelled_as_in_burrow() -> None:
         "fault",
         "KARROT_EXPECTED_CLUSTERS=prod,test",
     )
-    none = karrot_snapshot(settings={"KARROT_EXPECTED_CLUSTERS": ""})
-    assert only_finding(checks.expected_clusters, burrow_snapshot(), none)[::2] == (
-        "note",
-        "KARROT_EXPECTED_CLUSTERS=prod",
-    )
-
-
-def test_a_karrot_that_does_not_read_burrow_is_noted() -> None:
-    assert passes(checks.resync, burrow_snapshot(), karrot_snapshot())
-    without = karrot_snapshot(settings={"KARROT_BURROW_URL": ""})
-    assert only_finding(checks.resync, burrow_snapshot(), without)[::2] == (
-        "note",
-        "KARROT_BURROW_URL=http://burrow:8000",
-    )
 
 
 @pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.name)

@@ -25,7 +25,6 @@ from karrot.burrow.client import (
     ZooKeeperConfig,
 )
 from karrot.doctor.checks import Check, Finding, Level
-from karrot.doctor.read_and_check_evaluate import EvaluateSeen
 from karrot.doctor.read_and_check_prometheus import PrometheusSeen, Target
 from karrot.doctor.read_burrow import BurrowSeen, ReadWebhook
 from karrot.doctor.read_karrot import KarrotSeen
@@ -86,10 +85,8 @@ MODULES: dict[str, Any] = {
     "clusters": ClusterModule(
         class_name="kafka", servers=("kafka:9092",), client_profile=PROFILE, topic_refresh=60, offset_refresh=10
     ),
-    "consumers": ConsumerModule(class_name="kafka", cluster="prod", client_profile=PROFILE, group_allowlist=""),
-    "storages": StorageModule(
-        class_name="inmemory", intervals=10, min_distance=1, expire_group=604_800, group_allowlist=""
-    ),
+    "consumers": ConsumerModule(class_name="kafka", cluster="prod", client_profile=PROFILE),
+    "storages": StorageModule(class_name="inmemory", intervals=10, min_distance=1, expire_group=604_800),
     "evaluators": EvaluatorModule(class_name="caching", expire_cache=10),
 }
 
@@ -148,10 +145,6 @@ def reporter(name: str, state: str, error: str | None = None, backlog: int = 0, 
 
 def rejects(code: str, *times_ago_s: float) -> Rejects:
     return Rejects([RejectedBody(seconds_ago(each), code, "It was wrong.", "webhook", "") for each in times_ago_s])
-
-
-def evaluate_snapshot(**fields: Any) -> EvaluateSeen:
-    return EvaluateSeen(**({"interval": 60.0, "age": 70.0} | fields))
 
 
 def metric_sample(name: str, value: float, **labels: str) -> Sample:

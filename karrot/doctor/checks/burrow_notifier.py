@@ -73,10 +73,8 @@ def method(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
         mend = f'{section} {key} = "POST"'
         told = f"{section} has {key} {given or 'empty'}"
         match (given or "").upper():
-            case "POST":
+            case "POST" | "PUT":
                 continue
-            case "PUT":
-                yield note(f"{told}: Karrot accepts it, but proxies may repeat it", mend)
             case "DELETE":
                 yield warn(f"{told}: Karrot accepts it, but many proxies remove the body of a DELETE", mend)
             case _:
@@ -120,11 +118,6 @@ def template(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said
                 f"{section} has {key} {path or 'empty'}: Karrot refuses its output",
                 f'{section} {key} = "/etc/burrow/karrot.tmpl"; karrot burrow-config --template writes it',
             )
-    if each.send_close and each.template_close and each.template_close != each.template_open:
-        yield note(
-            f"{section} has two templates, {each.template_open} and {each.template_close}",
-            'make sure that both contain {"Event": {{ jsonencoder . }}}',
-        )
 
 
 @check(well="the notifier's timeout is neither too short nor too long", where=_LINES, each="notifier")
@@ -146,13 +139,6 @@ def timeout(section: str, each: NotifierModule, seen: BurrowSeen) -> Iterator[Sa
         yield warn(f"{section} waits {waits} s, and Burrow holds its locks during this time", mend)
 
 
-@check(well="the notifier verifies certificates", where="burrow.md#connecting-burrow", each="notifier")
-def noverify(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
-    """The notifier accepts any certificate."""
-    if (each.noverify or "").lower() in ("true", "1", "t") and (each.url_open or "").startswith("https:"):
-        yield note(f"{section} accepts any certificate", f"{section} extra-ca instead of noverify")
-
-
 @check(well="the notifiers' allowlists admit every group", where=_LINES)
 def allowlist(seen: BurrowSeen) -> Iterator[Said]:
     """Burrow knows groups that no notifier for a Karrot has in its allowlist."""
@@ -161,7 +147,7 @@ def allowlist(seen: BurrowSeen) -> Iterator[Said]:
     of_karrot: dict[str, dict[str, NotifierModule]] = {}
     for name, each in seen.to_karrot.items():
         key = "group-allowlist" if each.group_whitelist is None else "group-whitelist"
-        of_karrot.setdefault(netloc(each.url_open or ""), {})[f"{_section(name)} {key}"] = each
+        of_karrot.setdefault(netloc(each.url_open or ""), {})[f"[notifier.{name}] {key}"] = each
     for lists in of_karrot.values():
         named, is_one = some([*lists]), len(lists) == 1
         if any(admits(each, "") is None for each in lists.values()):
@@ -177,18 +163,6 @@ def allowlist(seen: BurrowSeen) -> Iterator[Said]:
                 if is_one
                 else "add these groups to one of the lists, and to no other: Burrow sends a group once for each list",
             )
-
-
-@check(well="", where=_WRONG)
-def unseen(seen: BurrowSeen) -> Iterator[Said]:
-    """Burrow does not show some settings of its notifiers. Check these settings in burrow.toml."""
-    only_if(seen.to_karrot)
-    yield note(
-        f"Burrow does not show send-interval, send-once, group-denylist, headers, user and templates' content of "
-        f"{some([_section(name) for name in seen.to_karrot])}",
-        "check in burrow.toml: send-interval is less than interval; send-once is not set; a denylist is intended; "
-        'headers have Idempotency-Key = "1"; username and password are the ones that Karrot has',
-    )
 
 
 def _not_karrot(address: str, found: ReadWebhook) -> Said:
@@ -212,10 +186,6 @@ def _not_karrot(address: str, found: ReadWebhook) -> Said:
 def _urls(each: NotifierModule) -> list[tuple[str, str]]:
     both = [("url-open", each.url_open), ("url-close", each.url_close if each.send_close else None)]
     return [(key, given) for key, given in both if given]
-
-
-def _section(name: str) -> str:
-    return f"[notifier.{name}]"
 
 
 CHECKS = [each for each in tuple(globals().values()) if isinstance(each, Check)]

@@ -27,24 +27,6 @@ def ready(seen: BurrowSeen) -> Iterator[Said]:
         yield warn("Burrow is still starting (/burrow/admin/ready says 503)", "wait; if this lasts, read Burrow's log")
 
 
-@check(well="Burrow is 1.3.5 or later", where=_DOCTOR)
-def release(seen: BurrowSeen) -> Iterator[Said]:
-    """Burrow is older than 1.3.5. It can stay silent after a ZooKeeper outage, and calls its lists white and black."""
-    lists = [
-        f"[{kind}.{name}] group-whitelist"
-        for kind, modules in (("notifier", seen.notifiers), ("consumer", seen.consumers), ("storage", seen.storages))
-        for name, each in modules.items()
-        if each.group_whitelist is not None
-    ]
-    if lists:
-        yield note(
-            f"this Burrow is older than 1.3.5: a newer Burrow refuses its old names ({', '.join(lists)})",
-            "with the update, rename group-whitelist to group-allowlist and group-blacklist to group-denylist",
-        )
-    elif seen.ready is None:
-        yield note("this Burrow is older than 1.3.5, or does not report whether it is ready", "update Burrow")
-
-
 @check(well="ZooKeeper is configured", where=_WRONG)
 def zookeeper(seen: BurrowSeen) -> Iterator[Said]:
     """A notifier has no ZooKeeper. Burrow needs a lock in ZooKeeper to send, even if Kafka needs no ZooKeeper."""
@@ -119,19 +101,6 @@ def kafka_version(seen: BurrowSeen) -> Iterator[Said]:
                 "Burrow finds no groups and reports no error",
                 f'[client-profile.{profile.name}] kafka-version = "2.8.0"',
             )
-
-
-@check(well="Burrow watches every group", where=_DOCTOR)
-def watched_groups(seen: BurrowSeen) -> Iterator[Said]:
-    """A consumer section or the storage section has an allowlist. Burrow does not know the other groups."""
-    only_if(seen.consumers and seen.storages)
-    for kind, modules in (("consumer", seen.consumers), ("storage", seen.storages)):
-        for name, each in modules.items():
-            if (pattern := each.group_allowlist or each.group_whitelist or "") not in _EVERYTHING:
-                yield note(
-                    f"[{kind}.{name}] watches only groups that match {pattern!r}",
-                    f'for all groups: [{kind}.{name}] group-allowlist = ".*"',
-                )
 
 
 @check(well="Burrow reads commits from the beginning", where=_DOCTOR, each="consumer")

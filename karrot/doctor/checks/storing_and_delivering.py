@@ -138,7 +138,7 @@ def not_stored(seen: KarrotSeen) -> Iterator[Said]:
 @check("KarrotBurrowSilent", well="every cluster has a recent event", where=_WRONG)
 def silence(seen: KarrotSeen) -> Iterator[Said]:
     """The Burrow of a cluster has sent no event for a long time, and its events do not come from Kafka either."""
-    only_if(seen.samples and (seen.has_all_groups or not seen.has_evaluate))
+    only_if(seen.samples)
     from_kafka = {
         each.cluster.casefold()
         for each in seen.groups or ()
@@ -155,14 +155,9 @@ def silence(seen: KarrotSeen) -> Iterator[Said]:
             said = f"never sent an event{that}" if age == float("inf") else f"sent its last event{that} {age:.0f} s ago"
             forget = f"run karrot forget-cluster {shlex.quote(cluster)} --karrot {seen.url}"
             gone = "take it out of KARROT_EXPECTED_CLUSTERS" if age == float("inf") else forget
-            start = f"start evaluate with --cluster {cluster} --to karrot={seen.url}; if Burrow sends {cluster}, "
-            none, remedy = (", and evaluate sent none lately", start) if seen.has_evaluate else ("", "")
-            yield fault(
-                f"the Burrow of {cluster} {said}{none}",
-                f"{remedy}{by_burrow}{gone}",
-            )
+            yield fault(f"the Burrow of {cluster} {said}", f"{by_burrow}{gone}")
     # Neither watch nor evaluate needs a Burrow.
-    if not (seen.heard or from_kafka or seen.has_evaluate or WATCH in seen.components):
+    if not (seen.heard or from_kafka or WATCH in seen.components):
         yield fault(
             f"no Burrow ever sent an event{that}",
             f"{seen.unless_refused}add the section that karrot burrow-config --karrot {seen.url} prints to burrow.toml",
@@ -202,21 +197,6 @@ def damage(seen: KarrotSeen) -> Iterator[Said]:
     for metric, said in _DAMAGE.items():
         if times := seen.total(metric):
             yield warn(f"{said}, {counted_plain(times, 'time')}", "check its disk, unless somebody changed its files")
-
-
-@check(
-    well="Spark and the cloudwatch reporter do not publish the same events",
-    where="pipeline.md#publishing-from-spark",
-)
-def published_twice(seen: KarrotSeen) -> Iterator[Said]:
-    """Karrot publishes to CloudWatch, and writes an archive or a topic that Spark could publish a second time."""
-    only_if(seen.settings)
-    reporters = set(seen.setting("REPORTERS").split(","))
-    if "cloudwatch" in reporters and reporters & {"archive", "kafka"}:
-        yield note(
-            "the cloudwatch reporter publishes these events: karrot pipeline stream must not publish them again",
-            "use karrot pipeline stream --to tables, or remove cloudwatch from KARROT_REPORTERS",
-        )
 
 
 def _refused(seen: KarrotSeen, remedies: Mapping[str, str]) -> Iterator[Said]:

@@ -172,7 +172,7 @@ def two_burrows(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
 
 @check(well="Burrow lists the clusters that Karrot expects", where="reference/settings.md")
 def expected_clusters(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
-    """KARROT_EXPECTED_CLUSTERS is empty, or has a name in upper case. Burrow's names are in lower case."""
+    """KARROT_EXPECTED_CLUSTERS has a name in upper case. Burrow's names are in lower case."""
     only_if(karrot.settings and burrow.listed)
     named = [name for name in re.split(r"\s*,\s*", karrot.setting("EXPECTED_CLUSTERS")) if name]
     for name in named:
@@ -181,22 +181,6 @@ def expected_clusters(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
                 f"KARROT_EXPECTED_CLUSTERS has {name}, but Burrow's name is {name.lower()}",
                 f"KARROT_EXPECTED_CLUSTERS={','.join(each.lower() for each in named)}",
             )
-    if not named:
-        yield note(
-            "KARROT_EXPECTED_CLUSTERS is empty: no alert fires for a cluster that never sent an event",
-            f"KARROT_EXPECTED_CLUSTERS={','.join(burrow.listed)}",
-        )
-
-
-@check(well="Karrot reads Burrow's REST API", where="reference/settings.md")
-def resync(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
-    """KARROT_BURROW_URL is not set. So Karrot does not replace lost events, and does not notice deleted groups."""
-    only_if(karrot.settings)
-    if not karrot.setting("BURROW_URL"):
-        yield note(
-            "Karrot does not read Burrow's REST API: a lost event stays lost, and a deleted group only falls silent",
-            f"KARROT_BURROW_URL={burrow.url}",
-        )
 
 
 def _why_silent(burrow: BurrowSeen, karrot: KarrotSeen, cluster: str) -> str:
