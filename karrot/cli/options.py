@@ -1,10 +1,8 @@
 """Defines the options that several commands share, and reads option values and secrets."""
 
 import base64
-import getpass
 import math
 import os
-import warnings
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
@@ -122,7 +120,9 @@ def read_seconds(least: float, most: float) -> Callable[[click.Context, click.Pa
 def credentials(user: str | None) -> dict[str, str]:
     """Return the Authorization header. Secrets are never arguments, because all users of a machine see arguments."""
     if user is not None:
-        password = secret("KARROT_BURROW_PASSWORD") or _typed_password()
+        password = secret("KARROT_BURROW_PASSWORD")
+        if password is None:
+            raise ValueError("--user needs a password: set KARROT_BURROW_PASSWORD or KARROT_BURROW_PASSWORD_FILE")
         return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
     token = secret("KARROT_BURROW_TOKEN")
     if token and not (token.isascii() and token.isprintable()):
@@ -137,18 +137,6 @@ def secret(name: str) -> str | None:
     told = {each: os.environ[each] for each in (name, f"{name}_FILE") if each in os.environ}
     given = sources.merged([sources.from_environment(told)], plain=(), secret=()).get(name)
     return None if given is None else sources.secret_text(given)
-
-
-def _typed_password() -> str:
-    """Ask for the password on the terminal. Raises `ValueError` if there is no terminal that hides the input."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", getpass.GetPassWarning)
-            return str(click.prompt("Password", hide_input=True, err=True))
-    except getpass.GetPassWarning as warning:
-        raise ValueError(
-            "there is no terminal to ask for the password: set KARROT_BURROW_PASSWORD or KARROT_BURROW_PASSWORD_FILE"
-        ) from warning
 
 
 class Number(click.FloatRange):

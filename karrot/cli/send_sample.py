@@ -38,7 +38,7 @@ address_option = karrot_option(
 user_option = click.option(
     "--user",
     help="User name for Basic authentication. The password comes from KARROT_BURROW_PASSWORD (or "
-    "KARROT_BURROW_PASSWORD_FILE). If neither is set, the command asks for it.",
+    "KARROT_BURROW_PASSWORD_FILE).",
 )
 
 

@@ -57,7 +57,7 @@ _COLUMNS = (
 @click.option(
     "--user",
     help="With --post: user name for Basic authentication. The password comes from KARROT_BURROW_PASSWORD (or "
-    "KARROT_BURROW_PASSWORD_FILE). If neither is set, the command asks for it.",
+    "KARROT_BURROW_PASSWORD_FILE).",
 )
 @client_properties_option(
     help="A file with client properties (TLS, SASL, MSK IAM), with the names of librdkafka or of Kafka's Java client."

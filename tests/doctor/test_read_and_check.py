@@ -213,7 +213,7 @@ def test_a_side_that_does_not_answer_is_a_fault_and_the_others_are_checked() -> 
     assert away.what == "Burrow cannot be read at http://b:8000: no connection: refused"
     assert [each.what for each in found if each.level is Level.NOTE] == ["Prometheus was not checked"]
     assert "silence" in {each.check for each in found}
-    assert "lag" not in {each.check for each in found}
+    assert "two-burrows" not in {each.check for each in found}
 
 
 def test_watch_replaces_burrow() -> None:

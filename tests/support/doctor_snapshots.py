@@ -193,16 +193,12 @@ def scrape_target(**fields: Any) -> Target:
         "scrape_url": f"{KARROT}/metrics",
         "health": "up",
         "labels": {"job": "karrot", "instance": "karrot:5000"},
-        "last_scrape": seconds_ago(5),
-        "last_scrape_duration": 0.1,
-        "scrape_interval": "15s",
-        "scrape_timeout": "10s",
     }
     return Target(**(told | fields))
 
 
 def prometheus_snapshot(*targets: Target, **fields: Any) -> PrometheusSeen:
-    told: dict[str, Any] = {"now": NOW, "targets": targets or (scrape_target(),)}
+    told: dict[str, Any] = {"targets": targets or (scrape_target(),)}
     return PrometheusSeen(**(told | fields))
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import mean
 
 from karrot.api.bodies import GroupEvent
-from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
+from karrot.doctor.checks import Check, Said, check, fault, only_if, warn
 from karrot.doctor.read_burrow import BurrowSeen, admits
 from karrot.doctor.read_karrot import KarrotSeen
 from karrot.doctor.reader_helpers import netloc
@@ -20,7 +20,6 @@ _START_S = 60
 _FEWEST_GAPS = 5
 _INTERVALS_BACK = 30
 _RARE, _TOO_MANY = 1.25, 1.6
-_LEAST_DIFFERENCE, _SHARE = 1000, 0.5
 
 
 @check(well="events arrive often enough for KARROT_STALE_AFTER", where=_WRONG)
@@ -101,33 +100,6 @@ def missing_groups(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
                 "check group-denylist, threshold and send-once of [notifier.NAME], and the refused events at "
                 f"{karrot.url}/rejects; Burrow sends a new group within {_START_S + burrow.interval} s",
             )
-
-
-@check(well="Burrow and Karrot agree on lags", where=_DOCTOR)
-def lag(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
-    """Burrow and Karrot report different lags of a group, although Karrot has a recent event of it."""
-    told = (each for each in karrot.groups or () if each.source != "kafka")  # lags from Kafka count offsets differently
-    heard = {GroupKey(each.cluster, each.consumer): each for each in told}
-    compared, apart = 0, []
-    for event in burrow.verdicts:
-        group = heard.get(GroupKey(event.cluster, event.consumer))
-        if group is None or karrot.age(group.last_event_at) > 2 * burrow.interval:
-            continue
-        compared += 1
-        now, before = event.total_lag, group.lag
-        if now is None or before is None:
-            continue
-        if abs(now - before) > max(_LEAST_DIFFERENCE, _SHARE * max(now, before)):
-            apart.append(f"{event.consumer} {now} now, {before} {karrot.age(group.last_event_at):.0f} s ago")
-    only_if(compared)
-    if apart:
-        say = warn if len(apart) * 2 > compared else note
-        many = f"{len(apart)} of {counted_plain(compared, 'group')}"
-        yield say(
-            f"the lag of {many} differs between Burrow and Karrot: {some(apart)}",
-            "run the doctor again, because lags change; if the difference stays, another Burrow posts under this "
-            "cluster's name",
-        )
 
 
 @check(well="an event arrives in each interval", where=_LINES)
