@@ -40,12 +40,12 @@ def doctor(burrow: str | None, karrot: str | None, prometheus: str | None, *, wi
 
     The exit code is 1 if there is a fault or a warning, and 0 if there is none. It is 2 for wrong options.
     """
-    from karrot.doctor import examine, look
+    from karrot.doctor import examine, read_all
 
     if not (burrow or karrot or prometheus):
         karrot = LOCAL_KARROT
     token = valid(partial(secret, "KARROT_API_TOKEN"))
-    findings = examine(look(burrow, karrot, prometheus, token=token))
+    findings = examine(read_all(burrow, karrot, prometheus, token=token))
     is_wrong = any(finding.level.is_wrong for finding in findings)
     line = json.dumps({"wrong": is_wrong, "findings": [asdict(each) for each in findings]})
     print_lines([line] if as_json else _lines(findings, with_ok=with_ok))
@@ -74,8 +74,8 @@ def _line(finding: "Finding") -> str:
 
 def _sum(findings: "Sequence[Finding]", *, with_ok: bool) -> str:
     counts = {level: sum(finding.level == level for finding in findings) for level in _MARKS}
-    told = ", ".join(counted_plain(number, _COUNTED[level]) for level, number in counts.items())
-    return f"{told} passed{'' if with_ok or not counts['ok'] else ' (--all shows them)'}"
+    summary = ", ".join(counted_plain(number, _COUNTED[level]) for level, number in counts.items())
+    return f"{summary} passed{'' if with_ok or not counts['ok'] else ' (--all shows them)'}"
 
 
 def _can_write(text: str) -> bool:

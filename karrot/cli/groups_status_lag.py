@@ -156,11 +156,11 @@ def ask(burrow: "Burrow", cluster: str, groups: Sequence[str], *, with_all_parti
     question = burrow.lag if with_all_partitions else burrow.status
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers = list(pool.map(lambda group: _answer(question, cluster, group), names))
-    failed = {group: said for group, said in zip(names, answers, strict=True) if isinstance(said, RequestFailed)}
+    failed = {group: answer for group, answer in zip(names, answers, strict=True) if isinstance(answer, RequestFailed)}
     return GroupAnswers(
         cluster,
-        tuple(said for said in answers if not isinstance(said, RequestFailed)),
-        failed if groups else {group: said for group, said in failed.items() if not isinstance(said, NotFound)},
+        tuple(answer for answer in answers if not isinstance(answer, RequestFailed)),
+        failed if groups else {group: answer for group, answer in failed.items() if not isinstance(answer, NotFound)},
         named=bool(groups),
         is_ready=bool(names) or burrow.ready() is not False,
     )
@@ -236,12 +236,12 @@ def partition_tables(asked: GroupAnswers) -> Iterator[str]:
 
 def _sum(event: "LagEvent") -> str:
     worst = event.max_lag
-    told = f"{safe(event.consumer)}: {safe(event.status_text)}, lag {cell(event.total_lag)}"
+    line = f"{safe(event.consumer)}: {safe(event.status_text)}, lag {cell(event.total_lag)}"
     if worst is not None and event.total_lag:
-        told += f", {_percent(_share_of(event))} of it in {safe(worst.topic)}-{worst.partition}"
+        line += f", {_percent(_share_of(event))} of it in {safe(worst.topic)}-{worst.partition}"
     if event.partition_count is not None:
-        told += f"; {counted_plain(event.partition_count, 'partition')}"
-    return told if event.complete in (None, 1) else f"{told}, {event.complete:.0%} complete"
+        line += f"; {counted_plain(event.partition_count, 'partition')}"
+    return line if event.complete in (None, 1) else f"{line}, {event.complete:.0%} complete"
 
 
 def groups_json(asked: GroupAnswers) -> Iterator[str]:

@@ -134,8 +134,8 @@ def secret(name: str) -> str | None:
     """Read a secret from the environment variable ``name``, or from the file in the variable ``<name>_FILE``."""
     from karrot.settings import sources
 
-    told = {each: os.environ[each] for each in (name, f"{name}_FILE") if each in os.environ}
-    given = sources.merged([sources.from_environment(told)], plain=(), secret=()).get(name)
+    variables = {each: os.environ[each] for each in (name, f"{name}_FILE") if each in os.environ}
+    given = sources.merged([sources.from_environment(variables)], plain=(), secret=()).get(name)
     return None if given is None else sources.secret_text(given)
 
 

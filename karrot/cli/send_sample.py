@@ -147,7 +147,7 @@ def post(client: "HttpClient", event: LagEvent, headers: dict[str, str], what: s
         answer = client.post("/burrow", to_wire(event), headers)
     except RequestFailed as error:
         raise NotDone(str(error)) from None
-    said = f"{answer.status} {answer.body.decode(errors='replace').strip()}"
+    reply = f"{answer.status} {answer.body.decode(errors='replace').strip()}"
     if answer.status != ACCEPTED:
-        raise NotDone(f"{said}\n{_REMEDIES.get(answer.status, '')}".strip())
-    click.echo(f"{event.cluster} {event.consumer} {what}: {said}")
+        raise NotDone(f"{reply}\n{_REMEDIES.get(answer.status, '')}".strip())
+    click.echo(f"{event.cluster} {event.consumer} {what}: {reply}")

@@ -109,8 +109,8 @@ def watch(
     from karrot.watch.saved_state import file_keeper
 
     stop = threading.Event()
-    trouble: list[OSError] = []
-    printed = partial(_print, _as_json if as_json else _as_table, stop, trouble)
+    errors: list[OSError] = []
+    printed = partial(_print, _as_json if as_json else _as_table, stop, errors)
     kafka = ClientProcess(partial(connect, bootstrap_servers, command_config), stop)
     valid(kafka.check)
     watcher = Watcher(
@@ -128,22 +128,22 @@ def watch(
     logs.configure("INFO", sys.stderr)
     end_on_signals(stop)
     run(watcher, stop)
-    if trouble:
-        raise trouble[0]
+    if errors:
+        raise errors[0]
 
 
 def _print(
     show: Callable[["PollOutcome"], list[str]],
     stop: threading.Event,
-    trouble: list[OSError],
+    errors: list[OSError],
     outcome: "PollOutcome",
     _age_ms: Callable[[], int],
 ) -> None:
-    """Print the outcome of a poll. If standard output fails, end the watch, and put the error into ``trouble``."""
+    """Print the outcome of a poll. If standard output fails, end the watch, and put the error into ``errors``."""
     try:
         print_lines(show(outcome))
     except OSError as error:
-        trouble.append(error)
+        errors.append(error)
         stop.set()
 
 
@@ -163,14 +163,14 @@ def _as_table(outcome: "PollOutcome") -> list[str]:
         row |= {"max_lag": event and event.max_lag and event.max_lag.current_lag}
         rows.append(msgspec.structs.asdict(group) | row)
     waiting = sum(group.consumer not in verdicts and group.state != "Dead" for group in outcome.groups)
-    told = (
+    parts = (
         f"{clock(outcome.polled_at_ms / 1000)} UTC: {counted_plain(len(rows), 'group')}",
         f"lag {sum_of_known(outcome.events)}" if outcome.events else "",
         tally(event.shown_status for event in outcome.events),
         f"{waiting} not judged yet" if waiting else "",
         f"{outcome.others} more not watched yet (share groups or other kinds)" if outcome.others else "",
     )
-    return [*PrintedTable(_COLUMNS, rows).lines(), "; ".join(filter(None, told)), ""]
+    return [*PrintedTable(_COLUMNS, rows).lines(), "; ".join(filter(None, parts)), ""]
 
 
 def _poster(url: str, user: str | None, stop: threading.Event) -> "Send":

@@ -183,13 +183,13 @@ def post_verdicts(burrow: SimulatedBurrow, url: str, stop: threading.Event, *, c
     While posts wait for answers, no group is judged, because a slow receiver also slows down a real Burrow.
     """
     client = HttpClient(url, Limits(timeout_s=TIMEOUT_S, connections=_THREADS))
-    told: set[str | None] = {None}
+    logged: set[str | None] = {None}
     with client, ThreadPoolExecutor(_THREADS, thread_name_prefix="simulated-burrow") as threads:
         while not stop.wait(_PAUSE_S):
             for problem in threads.map(partial(_post, client, stop), burrow.due(clock.wall_ms())):
-                if problem not in told:  # Burrow logs each failure; the demo logs each problem only once
+                if problem not in logged:  # Burrow logs each failure; the demo logs each problem only once
                     _log.warning("the simulated Burrow's posts are refused", code="demo_refused", reason=problem)
-                told.add(problem)
+                logged.add(problem)
 
 
 def _post(client: HttpClient, stop: threading.Event, verdict: LagEvent) -> str | None:

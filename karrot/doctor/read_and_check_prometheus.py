@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from karrot.doctor.checks import Said, check, fault, only_if
+from karrot.doctor.checks import Problem, check, fault, only_if
 from karrot.doctor.reader_helpers import Parts, Unread, netloc
 from karrot.http_client import HttpClient, Limits
 
@@ -63,11 +63,11 @@ def read_prometheus(url: str, limits: Limits, *, karrot_url: str | None = None) 
     with HttpClient(url, limits) as client:
         client.read(_Reply[_Scalar], "/api/v1/query", {"query": "time()"})  # only a Prometheus answers this
         read_targets = partial(client.read, _Reply[_ActiveTargets], "/api/v1/targets", {"state": "active"})
-        told = parts.read("targets", read_targets, None)
+        reply = parts.read("targets", read_targets, None)
         built = parts.read("karrot_build_info", partial(_query, client, "karrot_build_info"), [])
         moved = parts.read("exported_cluster", partial(_query, client, _MOVED), [])
     instances = {(each.metric.get("job", ""), each.metric.get("instance", "")) for each in built}
-    targets = told.data.active_targets if told else []
+    targets = reply.data.active_targets if reply else []
     return PrometheusSeen(
         targets=[each for each in targets if _is_karrots(each, instances, karrot_url)],
         has_moved=bool(moved),
@@ -86,8 +86,8 @@ def _is_karrots(target: Target, instances: set[tuple[str, str]], karrot_url: str
     return karrot_url is not None and netloc(target.scrape_url) == netloc(karrot_url)
 
 
-@check("KarrotAbsent", well="Prometheus scrapes Karrot", where="burrow.md#karrot-doctor")
-def target(seen: PrometheusSeen) -> Iterator[Said]:
+@check("KarrotAbsent", success="Prometheus scrapes Karrot", where="burrow.md#karrot-doctor")
+def target(seen: PrometheusSeen) -> Iterator[Problem]:
     """Prometheus does not scrape Karrot, cannot read it, or renames a label of its metrics."""
     only_if(not any(each.what == "targets" for each in seen.unread))
     if not seen.targets:

@@ -17,7 +17,7 @@ from karrot.doctor.checks import (
 from karrot.doctor.read_and_check_prometheus import PrometheusSeen, read_prometheus, target
 from karrot.doctor.read_burrow import BurrowSeen, read_burrow
 from karrot.doctor.read_karrot import KarrotSeen, read_karrot
-from karrot.doctor.reader_helpers import Away, Unread
+from karrot.doctor.reader_helpers import Unreachable, Unread
 from karrot.http_client import Limits, RequestFailed
 from karrot.runbooks_and_remedies import WATCH
 
@@ -44,12 +44,12 @@ _REMEDIES = {
 class Snapshot:
     """The data read from each program; ``None`` for a program whose URL was not given."""
 
-    burrow: BurrowSeen | Away | None = None
-    karrot: KarrotSeen | Away | None = None
-    prometheus: PrometheusSeen | Away | None = None
+    burrow: BurrowSeen | Unreachable | None = None
+    karrot: KarrotSeen | Unreachable | None = None
+    prometheus: PrometheusSeen | Unreachable | None = None
 
 
-def look(
+def read_all(
     burrow: str | None = None,
     karrot: str | None = None,
     prometheus: str | None = None,
@@ -66,11 +66,11 @@ def look(
     )
 
 
-def _read(url: str | None, read: Callable[[str], T]) -> T | Away | None:
+def _read(url: str | None, read: Callable[[str], T]) -> T | Unreachable | None:
     try:
         return None if url is None else read(url)
     except RequestFailed as error:
-        return Away(str(url).rstrip("/"), error.said)
+        return Unreachable(str(url).rstrip("/"), error.said)
 
 
 def all_checks() -> Iterator[tuple[str, Check]]:
@@ -89,12 +89,12 @@ def examine(seen: Snapshot) -> list[Finding]:
                 continue
             case None:
                 found.append(_finding(Level.NOTE, "side", f"{name} was not checked", _REMEDIES[name]))
-            case Away(url, said):
-                told = f"{name} cannot be read at {url}: {said}"
-                found.append(_finding(Level.FAULT, "side", told, _REMEDIES[name]))
+            case Unreachable(url, error):
+                what = f"{name} cannot be read at {url}: {error}"
+                found.append(_finding(Level.FAULT, "side", what, _REMEDIES[name]))
             case _:
                 found += _parts(name, side.unread)
-    read = {name: side for name, side in sides.items() if side is not None and not isinstance(side, Away)}
+    read = {name: side for name, side in sides.items() if side is not None and not isinstance(side, Unreachable)}
     for needed in sorted(_CHECKS, key=len):
         if read.keys() >= set(needed):
             found += [finding for check in _CHECKS[needed] for finding in check(*(read[name] for name in needed))]
@@ -103,15 +103,15 @@ def examine(seen: Snapshot) -> list[Finding]:
 
 def _parts(side: str, unread: Sequence[Unread]) -> Iterator[Finding]:
     """Yield a warning for each part that could not be read, and one for all parts that need Karrot's API token."""
-    closed = [part.what for part in unread if side == "Karrot" and "HTTP 401" in part.said]
+    closed = [part.what for part in unread if side == "Karrot" and "HTTP 401" in part.error]
     if closed:
-        told = f"Karrot: {', '.join(closed)} could not be read without the API token (HTTP 401)"
+        what = f"Karrot: {', '.join(closed)} could not be read without the API token (HTTP 401)"
         remedy = "set KARROT_API_TOKEN (or _FILE) in the environment of karrot doctor"
-        yield _finding(Level.WARN, "part", told, remedy)
+        yield _finding(Level.WARN, "part", what, remedy)
     for part in unread:
         if part.what not in closed:
-            told = f"{side}: {part.what} could not be read: {part.said}"
-            yield _finding(Level.WARN, "part", told, f"check the answer of {side} there")
+            what = f"{side}: {part.what} could not be read: {part.error}"
+            yield _finding(Level.WARN, "part", what, f"check the answer of {side} there")
 
 
 def _finding(level: Level, check: str, what: str, remedy: str) -> Finding:

@@ -103,10 +103,10 @@ def load(
     if problems or (problems := list(_contradictions(settings))):
         raise SettingsError([*problems, *ignored])  # a misspelt name is often the reason of a missing value
     files = {_BY_NAME[name].field: given[name] for name in _SECRETS & given.keys() if given[name].file}
-    told = {name: each.source(name) for name, each in given.items()}
+    origins = {name: each.source(name) for name, each in given.items()}
     directory = settings.data_dir.absolute()  # so that the log and errors say where the data is
     complete = replace(settings, data_dir=directory, extras=extras, secret_files=files)
-    return Loaded(complete, (*ignored, *_doubts(settings, file, config)), told)
+    return Loaded(complete, (*ignored, *_doubts(settings, file, config)), origins)
 
 
 def read_secrets_again(settings: Settings) -> Settings:
@@ -134,10 +134,10 @@ def _parsed(given: Mapping[str, Given]) -> tuple[Settings, list[str]]:
     problems: list[str] = []
     parsed: dict[str, dict[str, Any]] = {section: {} for section in ("", *SECTIONS)}
     for name in given.keys() & _BY_NAME.keys():
-        known, told = _BY_NAME[name], given[name]
+        option, value = _BY_NAME[name], given[name]
         try:
-            text = sources.secret_text(told) if known.is_secret else told.text.strip()
-            parsed[known.section][known.field] = types.checked(known.kind, told.label, text)
+            text = sources.secret_text(value) if option.is_secret else value.text.strip()
+            parsed[option.section][option.field] = types.checked(option.kind, value.label, text)
         except ValueError as error:
             problems.append(str(error))
     of_reporters: dict[str, Any] = {name: section(**parsed[name]) for name, section in SECTIONS.items()}

@@ -85,8 +85,8 @@ def merged(layers: Iterable[Mapping[str, Given]], *, plain: Container[str], secr
     """
     result: dict[str, Given] = {}
     for layer in layers:
-        told = _with_files(layer, plain)
-        result |= {name: given for name, given in told.items() if given.text or name in secret}
+        values = _with_files(layer, plain)
+        result |= {name: given for name, given in values.items() if given.text or name in secret}
     return result
 
 

@@ -204,7 +204,7 @@ def prometheus_snapshot(*targets: Target, **fields: Any) -> PrometheusSeen:
 
 def passes(check: Check, *sides: Any) -> bool:
     """Return whether a check reports only success."""
-    return [(each.level, each.what) for each in check(*sides)] == [(Level.OK, check.well)]
+    return [(each.level, each.what) for each in check(*sides)] == [(Level.OK, check.success)]
 
 
 def finds_nothing(check: Check, *sides: Any) -> bool:
