@@ -85,7 +85,7 @@ def test_a_reporter_that_is_far_behind_is_a_warning() -> None:
 
 def test_a_failing_reporter_is_found_without_the_api_too() -> None:
     failing = karrot_snapshot(reporters=None, components={"reporter cloudwatch": Component("failing")})
-    assert only_finding(checks.reporters, failing)[:2] == ("fault", "the reporter cloudwatch is failing")
+    assert only_finding(checks.components, failing)[1].startswith("reporter cloudwatch is failing: see the reason in ")
 
 
 def test_data_that_a_reporter_left_out_are_noted() -> None:

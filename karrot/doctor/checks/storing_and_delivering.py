@@ -50,7 +50,8 @@ def components(seen: KarrotSeen) -> Iterator[Problem]:
     """A component of Karrot is failing: the resync with Burrow's REST API, or watch, which polls Kafka."""
     only_if(seen.components)
     for name, each in seen.components.items():
-        if each.state == "failing" and name != "log" and not name.startswith("reporter "):
+        has_own_check = name == "log" or (seen.reporters and name.startswith("reporter "))
+        if each.state == "failing" and not has_own_check:
             yield fault(
                 f"{name} is failing: {each.detail or 'see the reason in the log of Karrot or on its home page'}",
                 f"fix the cause in this message; the settings of {name} are at {seen.url}/config; "
@@ -66,7 +67,7 @@ def components(seen: KarrotSeen) -> Iterator[Problem]:
 )
 def reporters(seen: KarrotSeen) -> Iterator[Problem]:
     """A reporter is failing, for example cloudwatch without permissions, or is far behind."""
-    only_if(seen.components or seen.reporters is not None)
+    only_if(seen.reporters)
     for each in seen.reporters.reporters if seen.reporters else ():
         if each.state == "failing":
             yield fault(
@@ -79,12 +80,6 @@ def reporters(seen: KarrotSeen) -> Iterator[Problem]:
                 f"the reporter {each.name} is {each.backlog_age_seconds:.0f} s behind ({waiting})",
                 f"see the reporter's page: {seen.url}/reporters/{each.name}",
             )
-    if seen.reporters is None:
-        for name, component in seen.components.items():
-            if name.startswith("reporter ") and component.state == "failing":
-                yield fault(
-                    f"the {name} is failing", "set KARROT_API_TOKEN for karrot doctor: then it shows the reason"
-                )
 
 
 @check(
