@@ -6,11 +6,10 @@ One reading gives no verdicts, because a verdict needs several polls.
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from karrot.burrow.notification_rules import NameFilter
 from karrot.event import TopicPartition, readable
-from karrot.eventlog.watch_data_of_groups import GroupHealth
 from karrot.watch.cluster_interface import Cluster, Description, Failure, Listing
 
 _REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
@@ -50,14 +49,6 @@ def retention(
     kept = [((at - start) / (end - start), at - start) for at, start, end in known if readable(end, at, start)]
     lost = -sum(margin for _, margin in kept if margin < 0) if known else None
     return lost, max(0, min(kept)[1]) if kept else None
-
-
-def group_health(
-    group: str, described: Description, stability: Stability, kept: tuple[int | None, int | None], **more: Any
-) -> GroupHealth:
-    """Make the health of a group from Kafka's data, without a verdict. ``more`` has further fields."""
-    members = None if described.members is None else len(described.members)
-    return GroupHealth(group, described.state, members, described.coordinator, stability.rebalances, *kept, **more)
 
 
 _GONE = "unknown_topic_or_part"

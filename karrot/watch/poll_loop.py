@@ -31,7 +31,7 @@ from karrot.runbooks_and_remedies import WATCH
 from karrot.settings.options import Settings
 from karrot.watch.client_process import ClientProcess, Stopped
 from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, connect
-from karrot.watch.cluster_reader import Poll, Stability, group_health, poll_cluster, retention
+from karrot.watch.cluster_reader import Poll, Stability, poll_cluster, retention
 from karrot.watch.rings import BEYOND_END_POLLS, UnreadRecords
 from karrot.watch.saved_state import Keeper, Memory, dump, load, log_keeper
 from karrot.watch.verdicts_and_incidents import Life, deleted, see_owners, verdict, without_alarm
@@ -296,11 +296,13 @@ class Watcher:
         for group, described in poll.described.items():
             committed, rings = poll.committed.get(group), memory.rings.groups.get(group, {})
             beyond_end = sum(ring.beyond_end >= BEYOND_END_POLLS and not ring.is_left for ring in rings.values())
-            yield group_health(
+            yield GroupHealth(
                 group,
-                described,
-                memory.stability[group],
-                retention(memory.rings.retained(group, committed or {}), poll.starts, poll.ends),
+                described.state,
+                None if described.members is None else len(described.members),
+                described.coordinator,
+                memory.stability[group].rebalances,
+                *retention(memory.rings.retained(group, committed or {}), poll.starts, poll.ends),
                 beyond_end=None if committed is None else beyond_end,
                 uncommitted=None if committed is None else len(self._uncommitted(poll, group)),
                 abandoned=memory.lives[group].text == ABANDONED,
