@@ -9,7 +9,7 @@ count as events of one log with the wall clock.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -228,7 +228,7 @@ class Fanout:
     clock: Clock
     tell: Callable[[Published], object] = lambda _published: None
 
-    def start(self, every: str | None = None) -> StreamingQuery:
+    def start(self, every: timedelta | None = None) -> StreamingQuery:
         """Start the query and return. Skip segments that are too old. Raises what `EventSource.lines` raises."""
         oldest_ms = self.clock.wall_ms() - 1000 * self.publisher.options.ttl_s - _CLOCKS_APART_MS
         written_since = F.col("written_at") >= F.lit(datetime.fromtimestamp(oldest_ms / 1000, UTC))

@@ -4,15 +4,13 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
-from click.core import ParameterSource
 
 from karrot.cli.errors import Refused, end_on_signals, valid
 from karrot.cli.options import follow_option, pattern_option, read_span
@@ -72,12 +70,6 @@ _span = read_span(366 * 86_400)
 )
 @pattern_option("--group-allowlist", help="Judge only groups whose names match.")
 @pattern_option("--group-denylist", help="Do not judge groups whose names match.")
-@click.option(
-    "--burrow-toml",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="Take the rules from Burrow's settings file. Options override it. Settings that are not taken are printed.",
-)
-@click.option("--burrow-notifier", metavar="NAME", help="With --burrow-toml: the notifier, if there are several.")
 @click.option("--send-interval", callback=_span, help="Send a group at most this often.  [default: each time]")
 @click.option("--expire-group", default="7d", callback=_span, help="Forget a group this long after its last commit.")
 @shared.checkpoint_option(help="Folder of the rings and incidents.  [default: a folder in the tables]")
@@ -93,7 +85,6 @@ def evaluate(**asked: Any) -> None:
     Each receiver in --to gets every verdict. The token for Karrot comes from KARROT_BURROW_TOKEN. With kafka=TOPIC, the
     topic is in the cluster of --bootstrap-servers. With tables, no other command can write events to the same tables.
     """
-    asked |= _of_burrow(asked)
     rules, receivers = _rules(asked), valid(partial(_receivers, asked))
     reached = shared.kafka_of(asked, "karrot-evaluate") if asked["source"] == shared.KAFKA else None
     if reached is None and (asked["directory_in"] is None or asked["ends_input"] is None):
@@ -155,54 +146,20 @@ def _seen(metrics: "EvaluateMetrics", checkpoint: str, batch: "EvaluatedBatch") 
         click.echo(f"karrot: {batch.unreadable} records could not be read; they are in the table quarantine", err=True)
 
 
-def _of_burrow(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the settings in Burrow's file for the options that the user did not set. Raises Refused."""
-    if asked["burrow_toml"] is None:
-        return {}
-    from karrot.pipeline.evaluate.burrow_settings import read_burrow_settings
-
-    try:
-        text = asked["burrow_toml"].read_text(encoding="utf-8")
-        found = read_burrow_settings(text, asked["cluster"], asked["burrow_notifier"])
-    except (OSError, ValueError) as error:
-        raise Refused(f"--burrow-toml {asked['burrow_toml']}: {error}") from error
-    source_of = click.get_current_context().get_parameter_source
-    given = {name for name in found.options if source_of(name) not in (None, ParameterSource.DEFAULT)}
-    taken = [each.shown for each in found.taken if each.option not in given]
-    _list(f"taken from {asked['burrow_toml']}", taken or ["nothing"])
-    _list("options override", [each.shown for each in found.taken if each.option in given])
-    _list("not taken, although verdicts depend on it", found.changing)
-    _list("not taken", found.left_out)
-    values = {name: value for name, value in found.options.items() if name not in given}
-    if values.get("threshold", 0) > _THRESHOLDS["OK"] and "karrot=" in asked["target"]:
-        said = f"with the threshold {values['threshold']}, Karrot does not get the lag of groups that are OK"
-        click.echo(f"karrot: {said}; add --threshold OK", err=True)
-    return values
-
-
-def _list(heading: str, names: Sequence[str]) -> None:
-    if names:
-        encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
-        click.echo(f"karrot: {heading}: {shown(', '.join(names), encoding)}", err=True)
-
-
 def _rules(asked: Mapping[str, Any]) -> "EvaluateRules":
     from karrot.burrow.notification_rules import NameFilter, NotifierSettings
     from karrot.pipeline.evaluate.bucket_state import EvaluateRules
 
-    own = NameFilter.of(asked["group_allowlist"], asked["group_denylist"])
     return EvaluateRules(
         asked["rules"],
         NotifierSettings(
             asked["threshold"],
             send_interval=asked["send_interval"].total_seconds() if asked["send_interval"] else 0,
-            send_close=asked.get("send_close", True),
-            send_once=asked.get("send_once", False),
+            send_close=True,
         ),
         int(asked["expire_group"].total_seconds()),
         lists_all=asked["partitions"] == "all",
-        read=tuple(each.joined(own) for each in asked.get("read", (NameFilter(),))),
-        sent=asked.get("sent", NameFilter()),
+        groups=NameFilter.of(asked["group_allowlist"], asked["group_denylist"]),
     )
 
 

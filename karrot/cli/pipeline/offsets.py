@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.option("--ends-every", default="30s", callback=read_span(86_400), help="How often to sample log end offsets.")
 @shared.record_file_options
 @follow_option("Continue with new records until Ctrl-C.", default=False)
-@shared.trigger_option(default="10 seconds", help="With --follow: how often to read new records.")
+@shared.trigger_option(default="10s", help="With --follow: how often to read new records.")
 @shared.checkpoint_option(help="Folder that records what was read.  [default: a folder in the tables]")
 @shared.wait_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
@@ -52,7 +52,7 @@ def offsets(**asked: Any) -> None:
     Spark cannot run here, if the connector is missing or if there is nothing to read.
     """
     cluster, follow = asked["cluster"], asked["follow"]
-    every = asked["trigger"] if follow else None
+    every = asked["every"] if follow else None
     tell = click.echo if follow and not asked["as_json"] else lambda _told: None
     reached = shared.kafka_of(asked, "karrot-offsets") if asked["source"] == shared.KAFKA else None
     if reached is None:

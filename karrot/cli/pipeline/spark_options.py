@@ -2,7 +2,6 @@
 
 import logging
 import os
-import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
     from karrot.watch.kafka_admin import KafkaCluster
 
-_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _HALT_S: Final = 5
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -172,21 +170,8 @@ def _stop(spark: "SparkSession") -> None:
     spark.stop()
 
 
-def _spark_interval(text: str) -> str:
-    if short := re.fullmatch(r"([0-9]{1,9}) ?(ms|s|m|h|d|)", text.strip()):
-        return f"{short[1]} {_UNITS[short[2] or 's']}"
-    if not re.fullmatch(r"(?: *[0-9]{1,9} +(?:millisecond|second|minute|hour|day)s?)+", text.strip(), re.IGNORECASE):
-        raise ValueError(text)
-    return text.strip()
-
-
-read_trigger = reads(
-    lambda types: types.ValueKind(_spark_interval, "a duration such as 10 seconds, 1 minute, 30s or 500ms")
-)
-"""Reads an interval in Spark's form."""
-
-trigger_option = partial(click.option, "--every", "trigger", callback=read_trigger, metavar="DURATION")
-
+trigger_option = partial(click.option, "--every", callback=read_span(86_400), metavar="DURATION")
+"""The option for the time between two batches of a streaming query."""
 
 KAFKA = "kafka"
 """The value of ``--source`` for Kafka."""

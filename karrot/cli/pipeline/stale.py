@@ -40,7 +40,7 @@ _span = read_span(3_660 * 86_400)
     help="POST each line to this URL, as JSON.",
 )
 @follow_option("Continue until Ctrl-C, or judge the data in the tables once, and end.", default=True)
-@trigger_option(default="10 seconds", help="How often to read new commits and log ends.")
+@trigger_option(default="10s", help="How often to read new commits and log ends.")
 @click.option(
     "--look-back",
     default="1d",
@@ -73,7 +73,7 @@ def stale(**asked: Any) -> None:
         if asked["follow"]:
             end_on_signals(stop)
         say_if_empty(spark, tables, once=not asked["follow"])
-        query = valid(partial(job.start, asked["trigger"] if asked["follow"] else None))
+        query = valid(partial(job.start, asked["every"] if asked["follow"] else None))
         run_queries([query], stop=stop, follow=asked["follow"])
     if troubled and not asked["follow"]:
         raise NotDone(f"{troubled[-1].unsent} lines were not delivered, run again: {troubled[-1].trouble}")

@@ -215,7 +215,7 @@ def published_twice(seen: KarrotSeen) -> Iterator[Said]:
     if "cloudwatch" in reporters and reporters & {"archive", "kafka"}:
         yield note(
             "the cloudwatch reporter publishes these events: karrot pipeline stream must not publish them again",
-            "use karrot pipeline stream --to tables, or remove cloudwatch from KARROT_REPORTERS",
+            "use karrot pipeline ingest for the tables, or remove cloudwatch from KARROT_REPORTERS",
         )
 
 

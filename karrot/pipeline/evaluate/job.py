@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import reduce
-from operator import and_, or_
+from operator import and_
 from typing import Final, NamedTuple
 
 import msgspec
@@ -174,8 +174,7 @@ class Evaluate:
         tick = self.spark.readStream.format("rate").option("rowsPerSecond", 1).load()
         nothing = (F.lit(None).cast(each.dataType).alias(each.name) for each in records.schema)
         records = records.unionByName(tick.select(*nothing))
-        trigger = None if every is None else f"{every // timedelta(milliseconds=1)} milliseconds"
-        return start_query(records, self.take, self.checkpoint, trigger)
+        return start_query(records, self.take, self.checkpoint, every)
 
     def take(self, records: DataFrame, batch: int) -> None:
         note, began_ms, unreadable = self.note(), self.clock.boot_ms(), 0
@@ -185,12 +184,12 @@ class Evaluate:
             is_record = F.greatest(*(F.col(name).isNotNull() for name in ("key", "value", "offset")))
             with persisted(_needed(decode_offsets(records.where(is_record), self.cluster))) as read:
                 members = members_of(read, self.cluster)
-                rows = _rows(read, members, self.buckets).where(_is_chosen(self.asked.read))
+                rows = _rows(read, members, self.buckets).where(_is_chosen(self.asked.groups))
                 # The time never decreases from batch to batch, unless the clock was ahead in an earlier batch.
                 now_ms = max(self.now_ms(rows, batch), min(note.now_ms, self.clock.wall_ms()))
                 # Poll the log ends before the records are read, so that they are as old as the newest commit.
                 self._look(note.topics, note, now_ms)
-                found = _Found.of(read, self.asked.read)
+                found = _Found.of(read, self.asked.groups)
                 unreadable = self._keep_unreadable(read, members, found, batch_name(note.id, batch))
                 if not found.topics.keys() <= note.topics.keys():
                     self._look(note.topics | found.topics, note, now_ms)
@@ -325,12 +324,10 @@ class _Found(NamedTuple):
     has_metadata: bool
 
     @classmethod
-    def of(cls, read: DataFrame, groups: Sequence[NameFilter]) -> "_Found":
+    def of(cls, read: DataFrame, groups: NameFilter) -> "_Found":
         is_metadata = F.coalesce(F.col("key_type") == _GROUP_METADATA, F.lit(False))
-        # `_is_chosen` reads the name of a group from the column ``group``.
-        chosen = read.withColumn("group", F.col("consumer"))
-        topic = F.when(F.col("readable") & ~is_metadata & _is_chosen(groups), F.col("topic"))
-        kinds = chosen.select("readable", is_metadata.alias("is_metadata"), topic.alias("topic")).distinct()
+        topic = F.when(F.col("readable") & ~is_metadata & _is_chosen(groups, "consumer"), F.col("topic"))
+        kinds = read.select("readable", is_metadata.alias("is_metadata"), topic.alias("topic")).distinct()
         rows = kinds.withColumn("topic_key", F.xxhash64("topic")).collect()
         return cls(
             {row.topic: row.topic_key for row in rows if row.topic is not None},
@@ -398,11 +395,10 @@ def _rows(read: DataFrame, members: DataFrame, buckets: int) -> DataFrame:
     return rows.withColumn("bucket", F.pmod("group_key", F.lit(buckets)).cast("int"))
 
 
-def _is_chosen(groups: Sequence[NameFilter]) -> Column:
-    """Whether a filter matches a row's group. Common patterns mean the same in Java, Burrow and Python."""
-    name = F.col("group")
-    each_of = ([*map(name.rlike, allow), *(~name.rlike(each) for each in deny)] for allow, deny in groups)
-    return reduce(or_, (reduce(and_, conditions, F.lit(True)) for conditions in each_of))
+def _is_chosen(groups: NameFilter, column: str = "group") -> Column:
+    """Whether the filter chooses a row's group. Common patterns mean the same in Java, Burrow and Python."""
+    name = F.col(column)
+    return reduce(and_, [*map(name.rlike, groups.allow), *(~name.rlike(each) for each in groups.deny)], F.lit(True))
 
 
 def batch_time_ms(read: CheckpointReader, _rows: DataFrame, batch: int) -> int:

@@ -159,7 +159,7 @@ class LandEnds:
     checkpoint: str
     total: PollSummary = PollSummary()  # noqa: RUF009 (cannot change)
 
-    def start(self, every: str | None = None) -> StreamingQuery:
+    def start(self, every: timedelta | None = None) -> StreamingQuery:
         """Start the query and return. Raises `NoRecords`."""
         written_at = F.col("_metadata.file_modification_time").alias("written_at")
         samples = new_files(self.spark, self.directory, _SAMPLE).select(*_SAMPLE.fieldNames(), written_at)

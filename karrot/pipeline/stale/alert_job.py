@@ -225,7 +225,7 @@ class StaleAlerts:
     def __post_init__(self) -> None:
         self._state = PartitionState(self.spark, self.checkpoint, self.clock)
 
-    def start(self, every: str | None = None) -> StreamingQuery:
+    def start(self, every: timedelta | None = None) -> StreamingQuery:
         """Start the query and return. The query reads the existing rows and, with ``every``, also later rows.
 
         Raises `UnusableState` if another version of Karrot wrote the checkpoint.

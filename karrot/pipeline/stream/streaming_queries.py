@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from threading import Event
 from typing import Any, Final, TypeVar
 
@@ -33,7 +34,7 @@ _PATIENCE_S: Final = 20  # Kubernetes kills a pod after 30 s
 
 
 def start_query(
-    lines: DataFrame, take: Callable[[DataFrame, int], None], checkpoint: str, every: str | None
+    lines: DataFrame, take: Callable[[DataFrame, int], None], checkpoint: str, every: timedelta | None
 ) -> StreamingQuery:
     """Start a query that passes its batches to ``take``: the existing rows and, with ``every``, also later rows.
 
@@ -48,7 +49,8 @@ def start_query(
             # InterruptedException. In a long text, the search fails with a StackOverflowError of 1,000 lines.
             raise FailedInJava(str(error)) from None
 
-    trigger: dict[str, Any] = {"processingTime": every} if every else {"availableNow": True}
+    interval = every and f"{every // timedelta(milliseconds=1)} milliseconds"
+    trigger: dict[str, Any] = {"processingTime": interval} if interval else {"availableNow": True}
     writer = lines.writeStream.foreachBatch(taken).trigger(**trigger)
     return writer.option("checkpointLocation", checkpoint).start()
 

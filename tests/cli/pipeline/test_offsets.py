@@ -24,7 +24,7 @@ _FILES = ["--source", "parquet", "--input", "there"]
         ),
         ([*_KAFKA, "--starting", "yesterday"], "'yesterday' is not a start: write earliest, latest or"),
         pytest.param([*_KAFKA, "--ends-every", "often"], "--ends-every", id="an interval that is not a duration"),
-        ([*_KAFKA, "--every", "often"], "--every is 'often': it must be a duration such as 10 seconds"),
+        ([*_KAFKA, "--every", "often"], "--every is 'often': it must be seconds, or a number with s, m, h or d"),
         ([*_KAFKA, "--input", "there"], "--input needs --source parquet"),
         ([*_KAFKA, "--ends-input", "there"], "--ends-input needs --source parquet"),
         pytest.param(

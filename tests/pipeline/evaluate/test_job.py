@@ -34,7 +34,7 @@ from support.pipeline.log_end_looks import look_of
 
 _ASKED = EvaluateRules(
     notifier=NotifierSettings(threshold=1, interval=30, send_close=True),
-    read=(NameFilter(("^g",), ("2$",)), NameFilter(("^nobody$",))),
+    groups=NameFilter(("^g",), ("2$",)),
 )
 
 
