@@ -18,7 +18,6 @@ from karrot.clock import SystemClock
 from karrot.doctor import Finding, Level
 from karrot.pipeline.evaluate.job import EvaluatedBatch
 from karrot.pipeline.evaluate.metrics_and_health import EvaluateMetrics
-from karrot.pipeline.evaluate.verdict_destinations import VerdictDelivery
 from karrot.pipeline.stream.metrics_and_health_server import MetricsPort
 from support.burrow.fake_burrow_rig import FakeBurrowRig, fake_burrow, simulated_group
 from support.burrow.recorded_bodies import recorded_body
@@ -172,7 +171,7 @@ def test_evaluate_takes_the_place_of_burrow(tmp_path: Path) -> None:
     ):
         sides = ("--karrot", url_of(running), "--evaluate", f"http://127.0.0.1:{port.port}", "--json")
         starting = karrot(*sides)
-        metrics.took(EvaluatedBatch(time.time_ns() // 1_000_000, 1, 1, VerdictDelivery(1), 0.5))
+        metrics.took(EvaluatedBatch(time.time_ns() // 1_000_000, 1, 1, 1, 0.5))
         assert running.post(body, {"Karrot-Source": "kafka"}).status == 202
         arrived = karrot(*sides)
     assert findings(starting)["last-batch"][0] == "note"

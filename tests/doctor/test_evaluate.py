@@ -14,7 +14,6 @@ from karrot.doctor.read_and_check_evaluate import EvaluateSeen, read_evaluate
 from karrot.http_client import Limits, RequestFailed
 from karrot.pipeline.evaluate.job import EvaluatedBatch
 from karrot.pipeline.evaluate.metrics_and_health import EVALUATE_METRICS, EvaluateMetrics
-from karrot.pipeline.evaluate.verdict_destinations import VerdictDelivery
 from karrot.pipeline.run.step_loop import RunMetrics
 from karrot.pipeline.stream.metrics_and_health_server import MetricsPort
 from support.doctor_snapshots import evaluate_snapshot, only_finding, passes
@@ -40,8 +39,8 @@ def evaluate_at(url: str, now_s: float = START_S) -> EvaluateSeen:
 
 def test_all_values_of_evaluate_are_read() -> None:
     metrics = EvaluateMetrics("c", ManualClock(wall=START_S * 1000), timedelta(minutes=1))
-    metrics.took(EvaluatedBatch((START_S + 60) * 1000, 3, 40, VerdictDelivery(2), 2.5))
-    metrics.took(EvaluatedBatch((START_S + 120) * 1000, 3, 40, VerdictDelivery(0), 2.5, is_judged=False))
+    metrics.took(EvaluatedBatch((START_S + 60) * 1000, 3, 40, 2, 2.5))
+    metrics.took(EvaluatedBatch((START_S + 120) * 1000, 3, 40, 0, 2.5, is_judged=False))
     with serving(metrics) as url:
         seen = evaluate_at(url, START_S + 90)
     assert seen == EvaluateSeen(interval=60, age=30, has_batches=True, is_catching_up=True)

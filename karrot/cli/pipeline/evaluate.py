@@ -4,7 +4,7 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,15 +12,13 @@ from urllib.parse import quote
 
 import click
 
-from karrot.cli.errors import Refused, end_on_signals, valid
+from karrot.cli.errors import end_on_signals, valid
 from karrot.cli.options import follow_option, pattern_option, read_span
 from karrot.cli.pipeline import spark_options as shared
 from karrot.cli.pipeline.job_errors import JobCommand
 from karrot.cli.print_table import shown
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from karrot.pipeline.evaluate.bucket_state import EvaluateRules
     from karrot.pipeline.evaluate.job import EvaluatedBatch
     from karrot.pipeline.evaluate.metrics_and_health import EvaluateMetrics
@@ -33,11 +31,9 @@ _span = read_span(366 * 86_400)
 
 
 @click.command(cls=JobCommand, short_help="Judge every consumer group by Burrow's rules, from __consumer_offsets.")
-@shared.record_source_option
 @click.option("--cluster", required=True, metavar="NAME", help="Name of the cluster in the verdicts.")
 @shared.spark_options
 @shared.kafka_options
-@shared.record_file_options
 @click.option(
     "--to",
     "target",
@@ -86,19 +82,16 @@ def evaluate(**asked: Any) -> None:
     topic is in the cluster of --bootstrap-servers. With tables, no other command can write events to the same tables.
     """
     rules, receivers = _rules(asked), valid(partial(_receivers, asked))
-    reached = shared.kafka_of(asked, "karrot-evaluate") if asked["source"] == shared.KAFKA else None
-    if reached is None and (asked["directory_in"] is None or asked["ends_input"] is None):
-        raise Refused("--source parquet needs --input and --ends-input")
+    reached = shared.kafka_of(asked, "karrot-evaluate")
     with shared.started("evaluate", asked) as (spark, unleased), ExitStack() as ending:
         from karrot.clock import SystemClock
         from karrot.pipeline.evaluate import job
         from karrot.pipeline.evaluate.job import to_tables
         from karrot.pipeline.evaluate.metrics_and_health import EvaluateMetrics
-        from karrot.pipeline.evaluate.recent_log_ends import LogEndsFromKafka, LogEndsFromParquet, LogEndSource
-        from karrot.pipeline.evaluate.verdict_destinations import to_each
+        from karrot.pipeline.evaluate.recent_log_ends import LogEndsFromKafka
         from karrot.pipeline.store.write_lease import EVENTS, evaluate_lease, writing
-        from karrot.pipeline.stream.record_sources import RecordsFromKafka, RecordsFromParquet, RecordSource
-        from karrot.pipeline.stream.streaming_queries import checkpoint_reader, run_queries
+        from karrot.pipeline.stream.record_sources import RecordsFromKafka
+        from karrot.pipeline.stream.streaming_queries import checkpoint_reader, repeated, run_queries
 
         clock, stop, cluster = SystemClock(), threading.Event(), asked["cluster"]
         if asked["follow"]:
@@ -109,17 +102,11 @@ def evaluate(**asked: Any) -> None:
         checkpoint = shared.checkpoint_in(spark, asked, tables.checkpoint(f"evaluate-{quote(cluster, safe='')}"))
         metrics = EvaluateMetrics(cluster, clock, asked["every"])
 
-        source: RecordSource
-        log_ends: LogEndSource
-        if reached is None:
-            source, log_ends = RecordsFromParquet(asked["directory_in"]), LogEndsFromParquet(spark, asked["ends_input"])
-            now_ms: Callable[[DataFrame, int], int] = job.newest_record_ms
-        else:
-            source = RecordsFromKafka(*reached, most=job.MOST_RECORDS)
-            log_ends = LogEndsFromKafka(reached.kafka, asked["ends_every"], partial(_not_read, metrics), clock)
-            ending.enter_context(log_ends.polling())
-            now_ms = partial(job.batch_time_ms, checkpoint_reader(spark, checkpoint))
-        deliver = partial(to_each, [each or to_tables(spark, tables, clock) for each in receivers.values()])
+        source = RecordsFromKafka(*reached, most=job.MOST_RECORDS)
+        log_ends = LogEndsFromKafka(reached.kafka, asked["ends_every"], partial(_not_read, metrics), clock)
+        ending.enter_context(repeated(log_ends.ask_if_due, stop))
+        now_ms = partial(job.batch_time_ms, checkpoint_reader(spark, checkpoint))
+        deliver = [each or to_tables(spark, tables, clock) for each in receivers.values()]
         seen = partial(_seen, metrics, checkpoint)
         asks = (source, log_ends, cluster, tables, checkpoint, rules, deliver, now_ms)
         evaluation = job.Evaluate(spark, *asks, seen=seen)
@@ -136,8 +123,8 @@ def _not_read(metrics: "EvaluateMetrics", summary: "PollSummary") -> None:
 def _seen(metrics: "EvaluateMetrics", checkpoint: str, batch: "EvaluatedBatch") -> None:
     """Count a batch in the metrics, and print why receivers refused verdicts. Names of groups are escaped."""
     metrics.took(batch)
-    for receiver in sorted({each.receiver for each in batch.delivery.refused}):
-        refused = [each for each in batch.delivery.refused if each.receiver == receiver]
+    for receiver in sorted({each.receiver for each in batch.refused}):
+        refused = [each for each in batch.refused if each.receiver == receiver]
         codes = ", ".join(f"{code} {count}" for code, count in sorted(Counter(each.code for each in refused).items()))
         one = shown(refused[0].consumer, getattr(sys.stderr, "encoding", None) or "utf-8")
         said = f"{receiver} refused {len(refused)} verdicts ({codes}), one of {one}; they are in {checkpoint}/refused"
@@ -196,8 +183,6 @@ def _topic(topic: str, asked: Mapping[str, Any]) -> "Deliver":
     from karrot.settings import types
     from karrot.settings.options import Kafka
 
-    if asked["bootstrap_servers"] is None:
-        raise Refused("--to kafka= needs --bootstrap-servers")
     topic = types.checked(types.topic, "--to kafka=", topic)
     options = Kafka(asked["bootstrap_servers"], topic, asked["command_config"])
     client_properties.read(options.properties)

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=JobCommand, short_help="Write the records of __consumer_offsets to the tables.")
-@shared.record_source_option
+@click.option(
+    "--source",
+    type=click.Choice([shared.KAFKA, "parquet"]),
+    default=shared.KAFKA,
+    help="Where to read the records of __consumer_offsets.",
+)
 @name_option("--cluster", required=True, help="Name of the cluster in the tables.")
 @shared.spark_options
 @shared.kafka_options
@@ -32,7 +38,19 @@ if TYPE_CHECKING:
     "--json-topic", metavar="TOPIC", help="Also publish each commit to this topic, as JSON. The topic must exist."
 )
 @click.option("--ends-every", default="30s", callback=read_span(86_400), help="How often to sample log end offsets.")
-@shared.record_file_options
+@click.option(
+    "--input",
+    "directory_in",
+    callback=shared.read_spark_place,
+    metavar="DIR",
+    help="With --source parquet: the files with the records.",
+)
+@click.option(
+    "--ends-input",
+    callback=shared.read_spark_place,
+    metavar="DIR",
+    help="With --source parquet: files with log end offsets.",
+)
 @follow_option("Continue with new records until Ctrl-C.", default=False)
 @shared.trigger_option(default="10s", help="With --follow: how often to read new records.")
 @shared.checkpoint_option(help="Folder that records what was read.  [default: a folder in the tables]")
@@ -70,7 +88,7 @@ def offsets(**asked: Any) -> None:
         from karrot.pipeline.offsets.log_ends import LandEnds
         from karrot.pipeline.store.write_lease import offsets_lease, writing
         from karrot.pipeline.stream.record_sources import RecordsFromParquet
-        from karrot.pipeline.stream.streaming_queries import run_queries
+        from karrot.pipeline.stream.streaming_queries import repeated, run_queries
 
         stop = threading.Event()
         if follow:
@@ -82,8 +100,8 @@ def offsets(**asked: Any) -> None:
                 work = OffsetsFromKafka(cluster, reached, asked["ends_every"], asked["json_topic"], tell)
                 poll = work.poll(spark, leased)
                 job = work.job(spark, leased, poll, checkpoint)
-                beside = poll.look_if_due if follow else lambda: None
-                run_queries([job.start(every)], stop=stop, follow=follow, beside=beside)
+                with repeated(poll.look_if_due, stop) if follow else nullcontext():
+                    run_queries([job.start(every)], stop=stop, follow=follow)
                 if not follow:
                     poll.look()
                 looked = poll.total

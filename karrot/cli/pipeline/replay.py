@@ -226,9 +226,9 @@ def _rule_set_fields(one: "RuleSetOutcome") -> dict[str, Any]:
         "minutes_not_ok": one.minutes_not_ok,
         "incidents_without_standstill": one.without_standstill,
         "incidents_alone": one.alone,
-        "delay_seconds": [each.delay for each in one.found],
+        "delay_seconds": list(one.delays),
         "delay_seconds_median": one.median_delay,
-        "shift_seconds": [each.delay for each in one.alike],
+        "shift_seconds": list(one.shifts),
     }
 
 

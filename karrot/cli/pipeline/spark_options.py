@@ -177,7 +177,7 @@ KAFKA = "kafka"
 """The value of ``--source`` for Kafka."""
 
 kafka_options = option_set(
-    brokers_option(help="With --source kafka: Kafka brokers."),
+    brokers_option(help="Kafka brokers. Needed to read from Kafka."),
     click.option(
         "--command-config",
         type=click.Path(path_type=Path, dir_okay=False),
@@ -191,33 +191,6 @@ kafka_options = option_set(
     ),
 )
 """The options for Kafka, which `kafka_of` reads."""
-
-_PARQUET = "parquet"
-
-record_source_option = click.option(
-    "--source",
-    type=click.Choice([KAFKA, _PARQUET]),
-    default=KAFKA,
-    help="Where to read the records of __consumer_offsets.",
-)
-"""The option for the source of the records of ``__consumer_offsets``."""
-
-record_file_options = option_set(
-    click.option(
-        "--input",
-        "directory_in",
-        callback=read_spark_place,
-        metavar="DIR",
-        help="With --source parquet: the files with the records.",
-    ),
-    click.option(
-        "--ends-input",
-        callback=read_spark_place,
-        metavar="DIR",
-        help="With --source parquet: files with log end offsets.",
-    ),
-)
-"""The options for records in Parquet files."""
 
 _ARCHIVE = "archive"
 
@@ -255,7 +228,7 @@ def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
 
     addresses, properties = asked["bootstrap_servers"], asked["command_config"]
     if addresses is None:
-        raise Refused("--source kafka needs --bootstrap-servers")
+        raise Refused("Kafka needs --bootstrap-servers")
     return Reached(
         valid(partial(KafkaConnection.of, addresses, properties)),
         valid(partial(connect, addresses, properties, client_id=client_id)),

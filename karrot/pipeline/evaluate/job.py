@@ -31,7 +31,7 @@ from karrot.eventlog.next_group_state import summarize
 from karrot.pipeline.evaluate.bucket_state import EvaluateRules
 from karrot.pipeline.evaluate.bucket_verdicts import COMMIT, DELETION, MEMBER, OUT, BucketTask, StateSize
 from karrot.pipeline.evaluate.recent_log_ends import LogEndSource, RecentLogEnds
-from karrot.pipeline.evaluate.verdict_destinations import Deliver, RefusedVerdict, VerdictDelivery
+from karrot.pipeline.evaluate.verdict_destinations import Deliver, RefusedVerdict
 from karrot.pipeline.ingest.events import read_lines
 from karrot.pipeline.ingest.job import LineBatch
 from karrot.pipeline.offsets.commits import bad_records, decode_offsets
@@ -66,7 +66,7 @@ def to_tables(spark: SparkSession, tables: Tables, clock: Clock) -> Deliver:
     function writes chunks that fit into memory, and raises `UnevenError`.
     """
 
-    def write(part: Sequence[tuple[StoredEvent, str]]) -> int:
+    def write(part: Sequence[tuple[StoredEvent, str]]) -> None:
         first, _ = part[0]
         written_at = datetime.fromtimestamp(clock.wall_ms() / 1000, UTC)
         path = f"{first.event.cluster}/evaluate"
@@ -76,9 +76,13 @@ def to_tables(spark: SparkSession, tables: Tables, clock: Clock) -> Deliver:
             summary = LineBatch(spark, tables, batch_id, lines, []).write()
         if not summary.is_even:
             raise UnevenError(f"batch {batch_id}: {summary}")
-        return len(part)
 
-    return lambda several: VerdictDelivery(sum(map(write, _parts(several))))
+    def deliver(several: Iterable[StoredEvent]) -> Sequence[RefusedVerdict]:
+        for part in _parts(several):
+            write(part)
+        return ()
+
+    return deliver
 
 
 def _parts(several: Iterable[StoredEvent]) -> Iterator[list[tuple[StoredEvent, str]]]:
@@ -127,25 +131,26 @@ class EvaluateNote(StateNote):
 class EvaluatedBatch(NamedTuple):
     """The summary of a batch whose verdicts were delivered. ``seconds`` is the duration of the batch.
 
-    ``groups`` and ``partitions`` are the numbers of groups and partitions with a commit. ``unreadable`` counts records.
-    A batch judges no group if more records wait.
+    ``groups`` and ``partitions`` are the numbers of groups and partitions with a commit. ``delivered`` and ``refused``
+    are verdicts, one for each receiver. ``unreadable`` counts records. A batch judges no group if more records wait.
     """
 
     now_ms: int
     groups: int
     partitions: int
-    delivery: VerdictDelivery
+    delivered: int
     seconds: float
     unreadable: int = 0
     is_judged: bool = True
+    refused: Sequence[RefusedVerdict] = ()
 
 
 @dataclass(slots=True)
 class Evaluate:
-    """The job. ``deliver`` sends the notifications of a batch. Unreadable records go to the table ``quarantine``.
+    """The job. Each of the ``receivers`` gets the notifications. Unreadable records go to the table ``quarantine``.
 
     ``<checkpoint>/refused`` keeps the refused verdicts of the newest batches. The job calls ``seen`` with each batch.
-    ``now_ms`` returns the time of a batch from its rows and its number. Two jobs must not share a checkpoint.
+    ``now_ms`` returns the time of a batch from its number. Two jobs must not share a checkpoint.
     """
 
     spark: SparkSession
@@ -155,8 +160,8 @@ class Evaluate:
     tables: Tables
     checkpoint: str
     asked: EvaluateRules
-    deliver: Deliver
-    now_ms: Callable[[DataFrame, int], int]
+    receivers: Sequence[Deliver]
+    now_ms: Callable[[int], int]
     buckets: int = BUCKETS
     seen: Callable[[EvaluatedBatch], object] = lambda _batch: None
     clock: Clock = field(default_factory=SystemClock)
@@ -186,7 +191,7 @@ class Evaluate:
                 members = members_of(read, self.cluster)
                 rows = _rows(read, members, self.buckets).where(_is_chosen(self.asked.groups))
                 # The time never decreases from batch to batch, unless the clock was ahead in an earlier batch.
-                now_ms = max(self.now_ms(rows, batch), min(note.now_ms, self.clock.wall_ms()))
+                now_ms = max(self.now_ms(batch), min(note.now_ms, self.clock.wall_ms()))
                 # Poll the log ends before the records are read, so that they are as old as the newest commit.
                 self._look(note.topics, note, now_ms)
                 found = _Found.of(read, self.asked.groups)
@@ -195,15 +200,15 @@ class Evaluate:
                     self._look(note.topics | found.topics, note, now_ms)
                 note = self._advance(rows, batch, note, now_ms, is_judged=is_judged)
         if not note.is_delivered:
-            delivery = self.deliver(_StoredNotifications(self.spark, self._folder.of_batch(note.batch), note))
-            if delivery.refused:
-                self._keep_refused(note.batch, delivery.refused)
+            told = _StoredNotifications(self.spark, self._folder.of_batch(note.batch), note)
+            refused = [each for deliver in self.receivers for each in deliver(told)]
+            if refused:
+                self._keep_refused(note.batch, refused)
             size, next_seq = note.size, note.next_seq + note.size.notifications
             self._remember(msgspec.structs.replace(note, is_delivered=True, next_seq=next_seq))
-            seconds = (self.clock.boot_ms() - began_ms) / 1000
-            self.seen(
-                EvaluatedBatch(note.now_ms, size.groups, size.partitions, delivery, seconds, unreadable, is_judged)
-            )
+            seconds, delivered = (self.clock.boot_ms() - began_ms) / 1000, size.notifications * len(self.receivers)
+            counts = (size.groups, size.partitions, delivered - len(refused))
+            self.seen(EvaluatedBatch(note.now_ms, *counts, seconds, unreadable, is_judged, refused))
 
     def note(self) -> EvaluateNote:
         """Return the content of ``state.json``, which the first call reads. Raises `UnusableState`."""
@@ -401,15 +406,9 @@ def _is_chosen(groups: NameFilter, column: str = "group") -> Column:
     return reduce(and_, [*map(name.rlike, groups.allow), *(~name.rlike(each) for each in groups.deny)], F.lit(True))
 
 
-def batch_time_ms(read: CheckpointReader, _rows: DataFrame, batch: int) -> int:
+def batch_time_ms(read: CheckpointReader, batch: int) -> int:
     """Return the time at which Spark chose the batch's last offset. A repeated batch has the same time."""
     text = read(f"offsets/{batch}")
     if text is None:
         raise FileNotFoundError(f"the checkpoint has no offsets/{batch}")
     return int(json.loads(text.splitlines()[1])["batchTimestampMs"])
-
-
-def newest_record_ms(rows: DataFrame, _batch: int = 0) -> int:
-    """Return the newest record timestamp of a batch, ignoring timestamps in the future; 0 without records."""
-    row = rows.where(F.col("at_ms") <= F.unix_millis(F.current_timestamp())).agg(F.max("at_ms").alias("at_ms")).first()
-    return int(row.at_ms or 0) if row else 0

@@ -94,8 +94,8 @@ class EvaluateMetrics(MetricValues):
         self.set(BATCH_SECONDS, batch.seconds, cluster)
         self.set(GROUPS, batch.groups, cluster)
         self.set(PARTITIONS, batch.partitions, cluster)
-        self.add(VERDICTS, batch.delivery.taken, cluster, "delivered")
-        self.add(VERDICTS, len(batch.delivery.refused), cluster, "refused")
+        self.add(VERDICTS, batch.delivered, cluster, "delivered")
+        self.add(VERDICTS, len(batch.refused), cluster, "refused")
         self.add(UNREADABLE, batch.unreadable, cluster)
         if batch.is_judged:
             self.add(BATCHES, 1, cluster)

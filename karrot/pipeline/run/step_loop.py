@@ -122,21 +122,6 @@ class CannotContinue(RuntimeError):  # noqa: N818 (names the state of the proces
     """No later turn can succeed. The process has to end, and its supervisor has to start it again."""
 
 
-class LinkedStop(Event):
-    """An event for one step: it is set when the step ends, and also when the process has to stop."""
-
-    def __init__(self, process: Event) -> None:
-        super().__init__()
-        self._process = process
-
-    def is_set(self) -> bool:
-        return super().is_set() or self._process.is_set()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the process's event. A step's own event is set only when the step ends."""
-        return self._process.wait(timeout) or self.is_set()
-
-
 @dataclass(slots=True)
 class TurnLoop:
     """The loop. ``explain`` turns the name and the error of a step into a `StepFailure`.
@@ -203,7 +188,7 @@ class TurnLoop:
         try:
             if not step.is_due():
                 return None
-            done = step.work(LinkedStop(self.stop))
+            done = step.work(self.stop)
         except Exception as error:  # noqa: BLE001 (the outermost loop: every error is explained, logged and counted)
             if self.stop.is_set():
                 _log.info("step abandoned", step=step.name)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from threading import Event
+from threading import Event, Thread
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -31,6 +31,7 @@ ANY_AGE: Final = "36500d"
 
 _POLL_S: Final = 0.2
 _PATIENCE_S: Final = 20  # Kubernetes kills a pod after 30 s
+_LAST_WORK_S: Final = 4
 
 
 def start_query(
@@ -144,21 +145,18 @@ def persisted(frame: DataFrame) -> Iterator[DataFrame]:
         frame.unpersist()
 
 
-def run_queries(
-    queries: Sequence[StreamingQuery], *, stop: Event, follow: bool, beside: Callable[[], object] = lambda: None
-) -> None:
+def run_queries(queries: Sequence[StreamingQuery], *, stop: Event, follow: bool) -> None:
     """Wait until ``stop`` is set, or all queries (with ``follow``: one query) have ended. After that, end all queries.
 
-    While this function waits, it calls ``beside`` repeatedly, in the same thread. Before it ends a query, it waits at
-    most 20 s for the running batch. Raises StreamingQueryException for a query that failed.
+    Before this function ends a query, it waits at most 20 s for the running batch. Raises StreamingQueryException for a
+    query that failed.
     """
     enough = all if follow else any
     try:
         while enough(query.isActive for query in queries) and not stop.wait(_POLL_S):
-            beside()
+            pass
         was_stopped = stop.is_set()
     finally:
-        stop.set()
         for query in queries:
             for _ in range(round(_PATIENCE_S / _POLL_S)):
                 if not query.isActive or not query.status["isTriggerActive"]:
@@ -167,6 +165,33 @@ def run_queries(
             query.stop()
     failed = [error for query in queries if (error := query.exception()) is not None]
     if failed and not was_stopped:
+        raise failed[0]
+
+
+@contextmanager
+def repeated(work: Callable[[], object], stop: Event, every_s: float = _POLL_S) -> Iterator[None]:
+    """Call ``work`` again and again in a thread, until ``stop`` is set or the ``with`` block ends.
+
+    An error of ``work`` sets ``stop``, and the end of the block raises the error.
+    """
+    over, failed = Event(), list[BaseException]()
+
+    def go() -> None:
+        try:
+            while not over.wait(every_s) and not stop.is_set():
+                work()
+        except BaseException as error:  # noqa: BLE001 (otherwise the error would be lost)
+            failed.append(error)
+            stop.set()
+
+    thread = Thread(target=go, name="beside", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(_LAST_WORK_S)
+    if failed:
         raise failed[0]
 
 

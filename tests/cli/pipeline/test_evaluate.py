@@ -11,8 +11,7 @@ from karrot.cli import main
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "--source kafka needs --bootstrap-servers"),
-        (["--source=parquet", "--input=/tmp"], "--source parquet needs --input and --ends-input"),
+        ([], "Kafka needs --bootstrap-servers"),
         (
             ["--bootstrap-servers=k:9092", "--to=karrot=karrot:5000"],
             "--to karrot= must be an address, such as karrot=http://karrot:5000",
@@ -23,10 +22,6 @@ from karrot.cli import main
         ),
         (["--bootstrap-servers=k:9092", "--to=tables,tables"], "--to has tables twice"),
         (["--bootstrap-servers=k:9092", "--to=kafka=a topic"], "--to kafka= is 'a topic'"),
-        (
-            ["--source=parquet", "--input=/tmp", "--ends-input=/tmp", "--to=kafka=verdicts"],
-            "--to kafka= needs --bootstrap-servers",
-        ),
         (["--bootstrap-servers=k:9092", "--rules=colour=blue"], "'colour' is not a rule of Burrow"),
     ],
 )

@@ -14,7 +14,7 @@ _FILES = ["--source", "parquet", "--input", "there"]
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--source", "kafka"], "--source kafka needs --bootstrap-servers"),
+        (["--source", "kafka"], "Kafka needs --bootstrap-servers"),
         (["--source", "parquet"], "--source parquet needs --input"),
         ([*_FILES, "--json-topic", "t"], "--json-topic needs --source kafka"),
         pytest.param(

@@ -78,7 +78,7 @@ def test_ctrl_c_gives_one_line_and_the_usual_exit_code(monkeypatch: pytest.Monke
     ("asked", "said"),
     [
         ([], "--source archive needs --archive"),
-        (["--source", "kafka"], "--source kafka needs --bootstrap-servers"),
+        (["--source", "kafka"], "Kafka needs --bootstrap-servers"),
         (["--source", "kafka", "--bootstrap-servers", "a"], "--bootstrap-servers is 'a': it must be HOST:PORT"),
         (
             ["--source", "kafka", "--bootstrap-servers", "a:1", "--topic", "a b"],

@@ -30,7 +30,7 @@ def _run(*arguments: str) -> tuple[int, str]:
 def test_wrong_options_are_refused_before_spark_starts() -> None:
     archive = ("--archive", "a")
     assert _run() == (2, "karrot: --source archive needs --archive\n")
-    assert _run(*archive, "--offsets", "prod") == (2, "karrot: --offsets needs --bootstrap-servers\n")
+    assert _run(*archive, "--offsets", "prod") == (2, "karrot: Kafka needs --bootstrap-servers\n")
     assert _run(*archive, "--json-topic", "lag") == (2, "karrot: --json-topic needs --offsets\n")
     code, said = _run(*archive, "--compact-at", "24:00")
     assert (code, said.splitlines()[-1]) == (

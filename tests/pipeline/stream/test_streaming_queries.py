@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from karrot.cli.pipeline.job_errors import why_it_failed
 from karrot.pipeline.stream import streaming_queries
-from karrot.pipeline.stream.streaming_queries import FailedInJava, run_queries, start_query
+from karrot.pipeline.stream.streaming_queries import FailedInJava, repeated, run_queries, start_query
 from support.waiting import wait_for
 
 
@@ -51,5 +51,6 @@ def test_a_query_that_is_stopped_in_a_batch_ends_with_the_error_of_that_batch(
 
     query = start_query(_ticks(spark), take, str(tmp_path / "checkpoint"), timedelta(milliseconds=100))
     stop = Event()
-    run_queries([query], stop=stop, follow=True, beside=lambda: stop.set() if began.exists() else None)
+    with repeated(lambda: stop.set() if began.exists() else None, Event()):
+        run_queries([query], stop=stop, follow=True)
     assert FailedInJava.__name__ in str(query.exception())
