@@ -98,7 +98,7 @@ def offsets(**asked: Any) -> None:
             checkpoint = shared.checkpoint_in(spark, asked, leased.checkpoint(f"offsets-{quote(cluster, safe='')}"))
             if reached is not None:
                 work = OffsetsFromKafka(cluster, reached, asked["ends_every"], asked["json_topic"], tell)
-                poll = work.poll(spark, leased)
+                poll = work.poll(spark, leased, stop)
                 job = work.job(spark, leased, poll, checkpoint)
                 with repeated(poll.look_if_due, stop) if follow else nullcontext():
                     run_queries([job.start(every)], stop=stop, follow=follow)
@@ -138,11 +138,12 @@ class OffsetsFromKafka:
     json_topic: str | None
     tell: Callable[[object], object] = lambda _told: None
 
-    def poll(self, spark: "SparkSession", tables: "Tables") -> "EndsPoll":
+    def poll(self, spark: "SparkSession", tables: "Tables", stop: threading.Event) -> "EndsPoll":
         from karrot.clock import SystemClock
         from karrot.pipeline.offsets.log_ends import EndsPoll, topics_of_late
 
-        poll = EndsPoll(spark, tables, self.cluster, self.reached.kafka, SystemClock(), self.ends_every, self.tell)
+        asked = (self.cluster, self.reached.kafka, SystemClock(), self.ends_every, self.tell)
+        poll = EndsPoll(spark, tables, *asked, stop=stop)
         poll.seen(topics_of_late(spark, tables, self.cluster))
         return poll
 

@@ -111,7 +111,7 @@ def run(**asked: Any) -> None:
         if (before := jobs.last_success()) is not None:
             metrics.set(LAST_SUCCESS, min(before, clock.wall_ms() / 1000))
         told = None if offsets is None else replace(offsets, tell=partial(pipeline_steps.log_poll, metrics))
-        poll = None if told is None else told.poll(spark, tables)
+        poll = None if told is None else told.poll(spark, tables, stop)
         steps = _steps(asked, jobs, open_source, offsets, poll)
         turns = TurnLoop(
             steps, asked["every"], clock, metrics, partial(_explained, spark, asked), stop, jobs.remember_success

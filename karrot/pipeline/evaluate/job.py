@@ -165,8 +165,12 @@ class Evaluate:
     buckets: int = BUCKETS
     seen: Callable[[EvaluatedBatch], object] = lambda _batch: None
     clock: Clock = field(default_factory=SystemClock)
-    _note: EvaluateNote | None = field(default=None, init=False)
+    _folder: StateFolder[EvaluateNote] = field(init=False)
+    _is_checked: bool = field(default=False, init=False)
     _history: RecentLogEnds | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._folder = StateFolder(self.spark, self.checkpoint, EvaluateNote(_VERSION))
 
     def start(self, every: timedelta | None = None) -> StreamingQuery:
         """Start the query and return. The query judges all groups at the interval ``every``, with or without records.
@@ -211,15 +215,17 @@ class Evaluate:
             self.seen(EvaluatedBatch(note.now_ms, *counts, seconds, unreadable, is_judged, refused))
 
     def note(self) -> EvaluateNote:
-        """Return the content of ``state.json``, which the first call reads. Raises `UnusableState`."""
-        if self._note is None:
-            note = self._folder.note(EvaluateNote, _VERSION)
-            if note is None:
-                return self._remember(EvaluateNote(_VERSION, id=uuid.uuid4().hex, intervals=self.asked.rules.intervals))
-            self._note = self._checked(note)
-        return self._note
+        """Return the content of ``state.json``, which the first call reads and checks. Raises `UnusableState`."""
+        note = self._folder.note()
+        if not note.id:
+            new_id, intervals = uuid.uuid4().hex, self.asked.rules.intervals
+            note = self._remember(msgspec.structs.replace(note, id=new_id, intervals=intervals))
+        elif not self._is_checked:
+            self._check(note)
+        self._is_checked = True
+        return note
 
-    def _checked(self, note: EvaluateNote) -> EvaluateNote:
+    def _check(self, note: EvaluateNote) -> None:
         if note.intervals != self.asked.rules.intervals:
             raise UnusableState(
                 f"the rings in {self.checkpoint} have {note.intervals} intervals, and --rules asks for "
@@ -230,7 +236,6 @@ class Evaluate:
                 f"the state in {self.checkpoint} is damaged, for example by a power cut: its numbers "
                 f"of buckets, groups, partitions and notifications are {[*found]}, not {[*note.size]}: use another one"
             )
-        return note
 
     def _advance(
         self, rows: DataFrame, batch: int, note: EvaluateNote, now_ms: int, *, is_judged: bool
@@ -265,7 +270,6 @@ class Evaluate:
     def _remember(self, note: EvaluateNote) -> EvaluateNote:
         self.tables.require()
         self._folder.remember(note)
-        self._note = note
         return note
 
     def _keep_unreadable(self, read: DataFrame, members: DataFrame, found: "_Found", batch_id: str) -> int:
@@ -312,10 +316,6 @@ class Evaluate:
             return RecentLogEnds(intervals)
         rows = self.spark.read.parquet(literal(self._folder.of_batch(batch, "kind=log_ends")))
         return RecentLogEnds.from_table(rows.toArrow(), intervals)
-
-    @property
-    def _folder(self) -> StateFolder:
-        return StateFolder(self.spark, self.checkpoint)
 
 
 class _Found(NamedTuple):

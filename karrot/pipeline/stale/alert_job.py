@@ -77,31 +77,16 @@ class StaleNote(StateNote):
     unsent: list[str] = msgspec.field(default_factory=list)
 
 
-@dataclass(slots=True)
 class PartitionState:
     """The state of the job in its `StateFolder`: two tables with a row per partition, and ``state.json``.
 
     A timestamp in the future is changed to the present, so that it does not stay the newest timestamp.
     """
 
-    spark: SparkSession
-    checkpoint: str
-    clock: Clock = field(default_factory=SystemClock)
-    _note: StaleNote | None = None
-
-    @property
-    def folder(self) -> StateFolder:
-        return StateFolder(self.spark, self.checkpoint)
-
-    def note(self) -> StaleNote:
-        """Return the content of ``state.json``, which the first call reads. Raises `UnusableState`."""
-        if self._note is None:
-            self._note = self.folder.note(StaleNote, _VERSION) or StaleNote(_VERSION)
-        return self._note
-
-    def remember(self, note: StaleNote) -> None:
-        self.folder.remember(note)
-        self._note = note
+    def __init__(self, spark: SparkSession, checkpoint: str, clock: Clock | None = None) -> None:
+        self.spark, self.clock = spark, clock or SystemClock()
+        self.folder = StateFolder(spark, checkpoint, StaleNote(_VERSION))
+        self.note, self.remember = self.folder.note, self.folder.remember
 
     def advance(self, batch: int, records: DataFrame, length: timedelta) -> ClusterTimes:
         """Judge the records of a batch, and write the batch's tables. The caller then has to call `remember`."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from threading import Event, Thread
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from py4j.protocol import Py4JJavaError
@@ -92,17 +92,19 @@ class StateNote(msgspec.Struct):
 Note = TypeVar("Note", bound=StateNote)
 
 
-@dataclass(frozen=True, slots=True)
-class StateFolder:
-    """The state of a job in its checkpoint. Two jobs must not share a checkpoint.
+@dataclass(slots=True)
+class StateFolder(Generic[Note]):
+    """The state of a job in its checkpoint, and the content of ``state.json``. Two jobs must not share a checkpoint.
 
     Each batch writes its files below ``state/batch=N``, replaces ``state.json``, and then deletes the older files.
     ``state.json`` names the batch with valid files. If the driver dies before it replaces ``state.json``, the repeated
-    batch finds the old ``state.json`` and files, and overwrites its own files.
+    batch finds the old ``state.json`` and files, and overwrites its own files. A new checkpoint has the note ``first``.
     """
 
     spark: SparkSession
     checkpoint: str
+    first: Note
+    _note: Note | None = None
 
     def place(self, *names: str) -> str:
         return "/".join([self.checkpoint.rstrip("/"), *names])
@@ -110,25 +112,26 @@ class StateFolder:
     def of_batch(self, batch: int, *names: str) -> str:
         return self.place("state", f"batch={batch}", *names)
 
-    def note(self, kind: type[Note], version: int) -> Note | None:
-        """Read ``state.json``; ``None`` in a new checkpoint. Raises `UnusableState` for another version."""
-        text = read_text(self.spark, self.place("state.json"))
-        if text is None:
-            return None
-        note = msgspec.json.decode(text, type=kind)
-        if note.version != version:
-            raise UnusableState(
-                f"{self.place('state.json')} has version {note.version}, and this Karrot reads version {version}: "
-                "use the Karrot that wrote it, or another --checkpoint"
-            )
-        return note
+    def note(self) -> Note:
+        """Return the content of ``state.json``, which the first call reads. Raises `UnusableState`."""
+        if self._note is None:
+            text = read_text(self.spark, self.place("state.json"))
+            note = self.first if text is None else msgspec.json.decode(text, type=type(self.first))
+            if note.version != self.first.version:
+                raise UnusableState(
+                    f"{self.place('state.json')} has version {note.version}, and this Karrot reads version "
+                    f"{self.first.version}: use the Karrot that wrote it, or another --checkpoint"
+                )
+            self._note = note
+        return self._note
 
-    def remember(self, note: StateNote) -> None:
+    def remember(self, note: Note) -> None:
         """Replace ``state.json`` atomically, and delete the files of all other batches."""
         write_text(self.spark, self.place("state.json"), msgspec.json.encode(note).decode())
         for name in listing(self.spark, self.place("state")):
             if name != f"batch={note.batch}":
                 delete(self.spark, self.place("state", name))
+        self._note = note
 
 
 @contextmanager
