@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 
@@ -99,7 +98,7 @@ def evaluate(**asked: Any) -> None:
         command, tables = f"karrot pipeline evaluate --cluster {cluster}", unleased
         for name in (evaluate_lease(cluster), *([EVENTS] if _TABLES in receivers else [])):
             tables = ending.enter_context(writing(spark, tables, name, command, wait=asked["wait"], stop=stop))
-        checkpoint = shared.checkpoint_in(spark, asked, tables.checkpoint(f"evaluate-{quote(cluster, safe='')}"))
+        checkpoint = shared.checkpoint_in(spark, asked, tables.checkpoint(evaluate_lease(cluster)))
         metrics = EvaluateMetrics(cluster, clock, asked["every"])
 
         source = RecordsFromKafka(*reached, most=job.MOST_RECORDS)

@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 
@@ -95,7 +94,7 @@ def offsets(**asked: Any) -> None:
             end_on_signals(stop)
         command = f"karrot pipeline offsets --cluster {cluster}"
         with writing(spark, tables, offsets_lease(cluster), command, wait=asked["wait"], stop=stop) as leased:
-            checkpoint = shared.checkpoint_in(spark, asked, leased.checkpoint(f"offsets-{quote(cluster, safe='')}"))
+            checkpoint = shared.checkpoint_in(spark, asked, leased.checkpoint(offsets_lease(cluster)))
             if reached is not None:
                 work = OffsetsFromKafka(cluster, reached, asked["ends_every"], asked["json_topic"], tell)
                 poll = work.poll(spark, leased, stop)
@@ -153,6 +152,7 @@ class OffsetsFromKafka:
         Raises ClusterError if Kafka does not answer, because Spark would retry for minutes.
         """
         from karrot.pipeline.offsets.job import JsonTopic, LandOffsets
+        from karrot.pipeline.store.write_lease import offsets_lease
         from karrot.pipeline.stream.record_sources import RecordsFromKafka
 
         topic = self.json_topic
@@ -164,7 +164,7 @@ class OffsetsFromKafka:
             RecordsFromKafka(*self.reached),
             self.cluster,
             tables,
-            checkpoint or tables.checkpoint(f"offsets-{quote(self.cluster, safe='')}"),
+            checkpoint or tables.checkpoint(offsets_lease(self.cluster)),
             JsonTopic(self.reached.brokers, topic) if topic else None,
             tell=self.tell,
             seen=poll.seen,

@@ -204,8 +204,7 @@ class Evaluate:
                     self._look(note.topics | found.topics, note, now_ms)
                 note = self._advance(rows, batch, note, now_ms, is_judged=is_judged)
         if not note.is_delivered:
-            told = _StoredNotifications(self.spark, self._folder.of_batch(note.batch), note)
-            refused = [each for deliver in self.receivers for each in deliver(told)]
+            refused = [each for deliver in self.receivers for each in deliver(self._notifications(note))]
             if refused:
                 self._keep_refused(note.batch, refused)
             size, next_seq = note.size, note.next_seq + note.size.notifications
@@ -310,6 +309,16 @@ class Evaluate:
             return self.spark.createDataFrame([], OUT)
         return self.spark.read.schema(OUT).parquet(literal(path))
 
+    def _notifications(self, note: EvaluateNote) -> Iterator[StoredEvent]:
+        """Yield the notifications of the batch in ``state.json``, sorted by group."""
+        path = self._folder.of_batch(note.batch, "kind=notification")
+        if not listing(self.spark, path):
+            return
+        rows = self.spark.read.schema(OUT).parquet(literal(path)).select("consumer", "event")
+        for seq, row in enumerate(rows.orderBy("consumer").toLocalIterator(), note.next_seq):
+            event = msgspec.json.decode(row.event, type=LagEvent)
+            yield StoredEvent(note.id, seq, note.now_ms, summarize(event, note.now_ms), to_wire(event), event)
+
     def _read_history(self, batch: int) -> RecentLogEnds:
         intervals = self.asked.rules.intervals
         if batch < 0:
@@ -339,25 +348,6 @@ class _Found(NamedTuple):
             any(not row.readable for row in rows),
             any(row.readable and row.is_metadata for row in rows),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _StoredNotifications:
-    """Iterates over the notifications in the ``folder`` of a batch, sorted by group, any number of times."""
-
-    spark: SparkSession
-    folder: str
-    note: EvaluateNote
-
-    def __iter__(self) -> Iterator[StoredEvent]:
-        path = f"{self.folder}/kind=notification"
-        if not listing(self.spark, path):
-            return
-        rows = self.spark.read.schema(OUT).parquet(literal(path)).select("consumer", "event")
-        now_ms = self.note.now_ms
-        for seq, row in enumerate(rows.orderBy("consumer").toLocalIterator(), self.note.next_seq):
-            event = msgspec.json.decode(row.event, type=LagEvent)
-            yield StoredEvent(self.note.id, seq, now_ms, summarize(event, now_ms), to_wire(event), event)
 
 
 def _needed(decoded: DataFrame) -> DataFrame:

@@ -150,7 +150,6 @@ def test_the_job_sends_what_the_model_sends_also_after_crashes(spark: SparkSessi
 
     def deliver(several: Iterable[StoredEvent]) -> list[RefusedVerdict]:
         sent.extend(several)
-        assert sent == [*several]
         return [RefusedVerdict.of(each, "Karrot", "too_large") for each in sent[:1]]
 
     ids: dict[str, str | None] = {}
