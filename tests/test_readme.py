@@ -10,6 +10,7 @@ import pytest
 
 from karrot.cli import main
 from support.service.karrot_service import Service
+from tools.public_addresses import public_addresses
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -36,6 +37,10 @@ def test_the_commands_and_targets_in_the_readme_exist() -> None:
     assert isinstance(main, click.Group)
     assert commands <= set(main.commands)
     assert targets == {word for word in targets if re.search(rf"^{word}:", makefile, re.MULTILINE)}
+
+
+def test_the_clone_command_names_the_repository_of_the_project() -> None:
+    assert f"git clone {public_addresses(ROOT).repository} && cd karrot\n" in README
 
 
 def test_the_links_in_the_readme_lead_to_files() -> None:

@@ -33,7 +33,7 @@ _COUNTED = {"fault": "fault", "warn": "warning", "note": "note", "ok": "check"}
 @url_option(
     "--evaluate",
     metavar="URL",
-    help="Address of the --metrics-port of karrot pipeline evaluate, such as http://evaluate:9308.",
+    help="Address of the --metrics-port of karrot pipeline evaluate, such as http://evaluate:9464.",
 )
 @click.option("--all", "with_ok", is_flag=True, help="Also print a line for each check that passed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")

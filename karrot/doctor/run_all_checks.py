@@ -37,7 +37,7 @@ _ORDER = list(Level)
 _WHERE = "burrow.md#karrot-doctor"
 _REMEDIES = {
     "Burrow": "pass the URL of Burrow's [httpserver.default] as --burrow, such as http://burrow:8000",
-    "evaluate": "pass the address of its --metrics-port as --evaluate, such as http://evaluate:9308",
+    "evaluate": "pass the address of its --metrics-port as --evaluate, such as http://evaluate:9464",
     "Karrot": "pass Karrot's URL as --karrot, such as http://karrot:5000",
     "Prometheus": "pass Prometheus' URL as --prometheus, such as http://prometheus:9090",
 }

@@ -29,7 +29,7 @@ _IDLE_S = 75
 _LAST_REQUEST_S = 2.0
 """The seconds that a stopping worker waits for requests that clients have already sent on idle connections."""
 
-_FEW, _MANY = 2, 1024
+_FEW, _MANY, _BUSY = 2, 4096, 64
 _FULL = ((3072, 0.0), (1024, 0.3), (64, 0.8))
 """Pairs of a number of waiting requests and seconds. An event on a new connection is refused without a coroutine if so
 many requests wait and the last event waited that long. So an idle worker accepts a burst."""
@@ -382,8 +382,9 @@ class HttpServer(uvicorn.Server):
     def _accept(self, listener: socket.socket) -> None:
         """Accept 2 waiting connections, and four times as many in each next turn of the loop, while more are waiting.
 
-        So other workers also get connections, and a burst is accepted before its clients time out. At the limit, a new
-        connection replaces the connection that has been idle for longest.
+        So other workers also get connections, and a burst is accepted before its clients time out. A busy worker
+        accepts all that wait: its turns are long, and when the queue of connections is full, the kernel drops new ones
+        for a second or more. At the limit, a new connection replaces the connection that has been idle for longest.
         """
         for _ in range(self._at_once):
             is_full = self._open >= self._most
@@ -393,7 +394,7 @@ class HttpServer(uvicorn.Server):
             try:
                 sock, address = listener.accept()
             except OSError:  # no connection waits, the client has gone, or the system has no free file
-                self._at_once = _FEW
+                self._at_once = _MANY if len(self.server_state.tasks) >= _BUSY else _FEW
                 return
             sock.setblocking(False)
             first = b""

@@ -36,6 +36,7 @@ from karrot.web.context import WebContext
 
 _GRACE_S = 8
 _CONNECTIONS = 4096
+_BACKLOG = 4096  # Linux's own limit since 5.4; gunicorn's 2,048 fill within one long turn of a worker
 _OTHER_FILES = 128
 _SWITCH_S = 0.0002
 _COLLECT = (5000, 50, 10)
@@ -130,6 +131,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             "logger_class": PlainLogger,
             "graceful_timeout": _GRACE_S,
             "worker_connections": _connections(),
+            "backlog": _BACKLOG,
             "control_socket_disable": True,
             "worker_tmp_dir": str(_SHARED_MEMORY) if _SHARED_MEMORY.is_dir() else None,
             "pre_fork": lambda _server, _worker: signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS),

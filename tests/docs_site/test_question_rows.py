@@ -60,6 +60,11 @@ def words(text: str) -> set[str]:
         ("large cluster without Burrow", "evaluate/"),
         ("TLS certificate renewal", "operations/#renewed-certificates-and-secrets"),
         ("rotate API token", "operations/#renewed-certificates-and-secrets"),
+        ("leave out console consumers", "without-burrow/#choose-groups-and-topics"),
+        ("stuck partition owner", "pages/#group-one-group"),
+        ("forget a cluster", "reference/commands/#karrot-forget-cluster"),
+        ("forget a group", "burrow/#resync-karrot_burrow_url"),
+        ("no events arrive", "burrow/#karrot-doctor"),
     ],
 )
 def test_a_question_leads_to_the_page_of_its_answer(asked: str, page: str, questions: list[dict[str, Any]]) -> None:

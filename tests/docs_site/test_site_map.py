@@ -63,7 +63,7 @@ def test_a_page_without_a_title_is_named(tree: Path) -> None:
 def test_every_page_of_the_documentation_is_on_the_site_in_seven_sections() -> None:
     found = site_map(ROOT)
     assert [section.title for section in found.sections] == [
-        "Start", "Operate", "Alert and publish", "Scale", "Pipeline", "Reference", "Why",
+        "Start", "Use", "Run", "Scale and send", "Tables", "Reference", "Why",
     ]  # fmt: skip
     assert {"install/", "runbooks/KarrotNoLeader/", "reference/settings/", "decisions/", "helm/karrot/"} <= {
         page.address for page in found.pages

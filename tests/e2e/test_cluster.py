@@ -1,4 +1,4 @@
-"""Every pipeline command on Spark's own cluster, by the commands of docs/pipeline.md, with and without kill -9.
+"""Every pipeline command on Spark's own cluster, by the commands of docs/pipeline-sizing.md, with and without kill -9.
 
 The workers' Python has numpy and pyarrow, but not Karrot. The results are compared with a local run.
 """
@@ -35,7 +35,7 @@ from tools.history_generator.history_writer import write_history
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
-_PAGE = ROOT / "docs" / "pipeline.md"
+_PAGE = ROOT / "docs" / "pipeline-sizing.md"
 _BLOCK = re.compile(r"^```bash\n(export PYSPARK_DRIVER_PYTHON.*?)^```", re.MULTILINE | re.DOTALL)
 _PACKAGES = re.compile(r"--packages [^)\s]+")
 _ENOUGH_S = 600.0

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "spark-submit"
-_PAGES = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("pipeline.md", "evaluate.md"))
+_NAMES = ("pipeline.md", "pipeline-sizing.md", "evaluate.md")
+_PAGES = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in _NAMES)
 _BLOCKS = re.findall(r"^```bash\n(.*?)^```", _PAGES, re.MULTILINE | re.DOTALL)
 _SUBMITTED = re.compile(r"^spark-submit (?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
 _COMMANDS = [shlex.split(found.replace("\\\n", " "))[1:] for block in _BLOCKS for found in _SUBMITTED.findall(block)]

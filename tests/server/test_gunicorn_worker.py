@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import socket
 import ssl
@@ -202,6 +203,28 @@ def stopped(worker: int) -> Iterator[None]:
         yield
     finally:
         os.kill(worker, signal.SIGCONT)
+
+
+HERD = 3000
+SOMAXCONN = Path("/proc/sys/net/core/somaxconn")
+
+
+@pytest.mark.skipif(int(SOMAXCONN.read_text()) <= HERD, reason="this kernel queues fewer connections")
+@pytest.mark.skipif(
+    resource.getrlimit(resource.RLIMIT_NOFILE)[1] < HERD + 1000, reason="this user may open too few files"
+)
+def test_posts_that_arrive_while_the_worker_hangs_are_all_answered(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with Service(tmp_path / "data", workers="1", threads="2") as service, ExitStack() as opened:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        with stopped(*service.workers()):
+            clients = [opened.enter_context(connect(service)) for _ in range(HERD)]
+            for number, client in enumerate(clients):
+                client.sendall(numbered(number))
+        statuses = {read_answer(client)[9:12] for client in clients}
+    assert b"202" in statuses
+    assert statuses <= {b"202", b"503"}
 
 
 def waited_for_a_processor(pid: int) -> float:

@@ -54,6 +54,7 @@ def build_site(root: Path, build: Path, folder: str | None = None) -> int:
     address = project["urls"]["Documentation"].rstrip("/") + (f"/{folder}/" if folder else "/")
     found = site_map(root)
     texts = _texts(root, found, SiteMarkdown(root, found.pages, f"{repository}/blob/{_BRANCH}"), build / "site-source")
+    texts[found.index.place] = _home(found, texts[found.index.place])
     for page in found.pages:
         about: dict[str, Any] = {"title": page.title, "description": _description(page, project)}
         if (root / page.source).is_file():
@@ -118,6 +119,13 @@ def _texts(root: Path, found: SiteMap, markdown: SiteMarkdown, source: Path) -> 
     for image, place in markdown.images.items():
         _copy(root / image, source / place)
     return texts
+
+
+def _home(found: SiteMap, text: str) -> str:
+    """Return the first page: the first section, and one link to each other section. The menu has all pages."""
+    about, start, *_ = text.split("\n## ")
+    more = " · ".join(f"[{section.title}]({section.pages[0].place})" for section in found.sections[1:])
+    return f"{about}\n## {start}\nEverything else is in the menu: {more}\n"
 
 
 def _configuration(found: SiteMap, project: dict[str, Any], repository: str, address: str, *, switch: bool) -> str:
