@@ -109,7 +109,7 @@ def evaluate(**asked: Any) -> None:
         seen = partial(_seen, metrics, checkpoint)
         asks = (source, log_ends, cluster, tables, checkpoint, rules, deliver, now_ms)
         evaluation = job.Evaluate(spark, *asks, seen=seen)
-        with shared.served(asked["metrics_port"], metrics, metrics.trouble):
+        with shared.served(asked["metrics_port"], metrics, metrics.problem):
             query = valid(partial(evaluation.start, asked["every"] if asked["follow"] else None))
             run_queries([query], stop=stop, follow=asked["follow"])
 

@@ -70,7 +70,7 @@ def offsets(**asked: Any) -> None:
     """
     cluster, follow = asked["cluster"], asked["follow"]
     every = asked["every"] if follow else None
-    tell = click.echo if follow and not asked["as_json"] else lambda _told: None
+    tell = click.echo if follow and not asked["as_json"] else lambda _summary: None
     reached = shared.kafka_of(asked, "karrot-offsets") if asked["source"] == shared.KAFKA else None
     if reached is None:
         if asked["directory_in"] is None:
@@ -135,7 +135,7 @@ class OffsetsFromKafka:
     reached: shared.Reached
     ends_every: timedelta
     json_topic: str | None
-    tell: Callable[[object], object] = lambda _told: None
+    tell: Callable[[object], object] = lambda _summary: None
 
     def poll(self, spark: "SparkSession", tables: "Tables", stop: threading.Event) -> "EndsPoll":
         from karrot.clock import SystemClock

@@ -110,8 +110,8 @@ def run(**asked: Any) -> None:
         jobs = pipeline_steps.Jobs(spark, tables, clock, metrics)
         if (before := jobs.last_success()) is not None:
             metrics.set(LAST_SUCCESS, min(before, clock.wall_ms() / 1000))
-        told = None if offsets is None else replace(offsets, tell=partial(pipeline_steps.log_poll, metrics))
-        poll = None if told is None else told.poll(spark, tables, stop)
+        logged = None if offsets is None else replace(offsets, tell=partial(pipeline_steps.log_poll, metrics))
+        poll = None if logged is None else logged.poll(spark, tables, stop)
         steps = _steps(asked, jobs, open_source, offsets, poll)
         turns = TurnLoop(
             steps, asked["every"], clock, metrics, partial(_explained, spark, asked), stop, jobs.remember_success
@@ -127,7 +127,7 @@ def run(**asked: Any) -> None:
             except CannotContinue as error:
                 raise NotDone(str(error)) from error
     if failed:
-        raise NotDone("\n".join(trouble.reason for trouble in failed))
+        raise NotDone("\n".join(each.reason for each in failed))
 
 
 def _offsets_of(asked: Mapping[str, Any]) -> OffsetsFromKafka | None:

@@ -93,9 +93,9 @@ class Part(NamedTuple):
 
 def is_in(parts: Iterable[Part], at: str, margin: timedelta = timedelta(0)) -> Column:
     """Whether a timestamp lies in one of these parts, or at most ``margin`` before or after it."""
-    moment = F.col(at)
+    column = F.col(at)
     return reduce(
-        or_, ((moment >= F.lit(part.since - margin)) & (moment < F.lit(part.until + margin)) for part in parts)
+        or_, ((column >= F.lit(part.since - margin)) & (column < F.lit(part.until + margin)) for part in parts)
     )
 
 

@@ -105,7 +105,7 @@ class BucketState(NamedTuple):
         """
         sink, table = pa.BufferOutputStream(), self._partition_table()
         notified = ((each, each.notified) for each in self.groups)
-        groups = [[*each[:4], told.incident, told.last_open_ms, *each[5:]] for each, told in notified]
+        groups = [[*each[:4], sent.incident, sent.last_open_ms, *each[5:]] for each, sent in notified]
         table = table.replace_schema_metadata({"groups": json.dumps(groups)})
         sink.write(_VERSION)
         with pa.ipc.new_stream(sink, table.schema) as stream:

@@ -178,13 +178,15 @@ class BucketTask:
             if not group.last_commit_ms:
                 continue  # a group without a commit gets no verdict
             status = group_status([Status(int(found.worst[number]))])
-            told = notify(group.notified, status, self.now_ms, asked.notifier, partial(self._new_id, group.name))
-            if told is None:
+            notification = notify(
+                group.notified, status, self.now_ms, asked.notifier, partial(self._new_id, group.name)
+            )
+            if notification is None:
                 continue
             event = self._event(state, found, number, status)
-            if told.incident is not None:
-                start = EPOCH + timedelta(milliseconds=told.incident.start_ms)
-                event = event._replace(incident_id=told.incident.id, incident_start=start)
+            if notification.incident is not None:
+                start = EPOCH + timedelta(milliseconds=notification.incident.start_ms)
+                event = event._replace(incident_id=notification.incident.id, incident_start=start)
             sent.append(event)
         return state, sent
 

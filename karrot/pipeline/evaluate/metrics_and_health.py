@@ -104,7 +104,7 @@ class EvaluateMetrics(MetricValues):
     def log_ends_failed(self) -> None:
         self.add(LOG_END_FAILURES, 1, self._cluster)
 
-    def trouble(self) -> str | None:
+    def problem(self) -> str | None:
         """Return a message if no batch has ended for ten intervals and for 30 minutes, because the job then hangs.
 
         The limit is 30 minutes because the first batches of a large topic take minutes.

@@ -159,7 +159,7 @@ class LogEndsFromKafka:
                 self._counts = counts
             found = self.kafka.log_ends(self._asked)
         except ClusterError as error:
-            self.tell(PollSummary(trouble=str(error)))
+            self.tell(PollSummary(problem=str(error)))
             return
         self._topics = topics
         ends = ((place, found.get(place)) for place in self._asked)

@@ -45,19 +45,19 @@ class LogEndReader(TopicMetadata, Protocol):
 
 
 class PollSummary(NamedTuple):
-    """Counts the partitions that one poll wrote and left out. ``trouble`` says why Kafka did not answer."""
+    """Counts the partitions that one poll wrote and left out. ``problem`` says why Kafka did not answer."""
 
     written: int = 0
     left_out: int = 0
-    trouble: str = ""
+    problem: str = ""
 
     def plus(self, other: "PollSummary") -> "PollSummary":
         return PollSummary(self.written + other.written, self.left_out + other.left_out)
 
     def __str__(self) -> str:
-        if self.trouble:
+        if self.problem:
             some = f" after {counted(self.written, 'partition')}" if self.written else ""
-            return f"log ends: Kafka did not answer{some}: {self.trouble}"
+            return f"log ends: Kafka did not answer{some}: {self.problem}"
         text = counted(self.written, "log end")
         return f"{text}, {self.left_out:,} left out" if self.left_out else text
 
@@ -99,7 +99,7 @@ class EndsPoll:
     def look(self) -> None:
         """Poll once. Each request asks for some partitions, and its samples are written as a batch."""
         rest: list[TopicPartition] = []
-        written, left_out, trouble = 0, 0, ""
+        written, left_out, problem = 0, 0, ""
         if not self.topics:
             return
         try:
@@ -111,8 +111,8 @@ class EndsPoll:
                 written, left_out = written + answered, left_out + len(asked) - answered
                 rest = rest[self.at_once :]
         except ClusterError as error:
-            left_out, trouble = left_out + len(rest), str(error)
-        summary = PollSummary(written, left_out, trouble)
+            left_out, problem = left_out + len(rest), str(error)
+        summary = PollSummary(written, left_out, problem)
         self.total = self.total.plus(summary)
         self.tell(summary)
 

@@ -183,13 +183,13 @@ def poll_if_due(poll: EndsPoll, turns: TurnLoop) -> None:
     try:
         poll.look_if_due()
     except Exception as error:  # noqa: BLE001 (the outermost loop: every error is explained, logged and counted)
-        trouble = turns.explain("ends", error)
-        turns.metrics.failed("ends", trouble.code)
-        _log.error("log ends not written", code=trouble.code, reason=trouble.reason)
+        failure = turns.explain("ends", error)
+        turns.metrics.failed("ends", failure.code)
+        _log.error("log ends not written", code=failure.code, reason=failure.reason)
 
 
 def log_poll(metrics: RunMetrics, summary: object) -> None:
     """Log and count a poll of log ends that Kafka did not answer."""
-    if trouble := getattr(summary, "trouble", ""):
+    if problem := getattr(summary, "problem", ""):
         metrics.failed("ends", "source_away")
-        _log.warning("log ends not read", code="log_ends_not_read", reason=trouble)
+        _log.warning("log ends not read", code="log_ends_not_read", reason=problem)

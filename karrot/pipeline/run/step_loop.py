@@ -159,19 +159,19 @@ class TurnLoop:
         Raises `CannotContinue` if a reason is final.
         """
         self.started_ms = self.clock.boot_ms()
-        troubles: list[StepFailure] = []
+        failures: list[StepFailure] = []
         for step in self.steps:
             if self.stop.is_set():
                 break
-            if trouble := self._done(step):
-                troubles.append(trouble)
-                if trouble.is_final:
+            if failure := self._done(step):
+                failures.append(failure)
+                if failure.is_final:
                     break
         self.started_ms = None
-        outcome = "failed" if troubles else "stopped" if self.stop.is_set() else "done"
+        outcome = "failed" if failures else "stopped" if self.stop.is_set() else "done"
         now_s = self.clock.wall_ms() / 1000
         self.metrics.add(TURNS, 1, outcome)
-        self.metrics.set(LEASE_HELD_BY_OTHER, any(each.code == "lease_held" for each in troubles))
+        self.metrics.set(LEASE_HELD_BY_OTHER, any(each.code == "lease_held" for each in failures))
         if outcome == "done":
             self.metrics.set(LAST_SUCCESS, now_s)
             try:
@@ -179,9 +179,9 @@ class TurnLoop:
             except Exception as error:  # noqa: BLE001 (the turn itself succeeded, and the next one tries again)
                 reason = self.explain("turn", error).reason
                 _log.warning("the time of this turn is not stored", code="turn_not_stored", reason=reason)
-        if troubles and troubles[-1].is_final:
-            raise CannotContinue(troubles[-1].reason)
-        return troubles
+        if failures and failures[-1].is_final:
+            raise CannotContinue(failures[-1].reason)
+        return failures
 
     def _done(self, step: Step) -> StepFailure | None:
         began = self.clock.boot_ms()
@@ -193,10 +193,10 @@ class TurnLoop:
             if self.stop.is_set():
                 _log.info("step abandoned", step=step.name)
                 return None
-            trouble = self.explain(step.name, error)
-            self.metrics.failed(step.name, trouble.code)
-            _log.error("step failed", step=step.name, code=trouble.code, reason=trouble.reason)
-            return trouble
+            failure = self.explain(step.name, error)
+            self.metrics.failed(step.name, failure.code)
+            _log.error("step failed", step=step.name, code=failure.code, reason=failure.reason)
+            return failure
         seconds = (self.clock.boot_ms() - began) / 1000
         self.metrics.set(STEP_SECONDS, seconds, step.name)
         for table, count in done.rows.items():

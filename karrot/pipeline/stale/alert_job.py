@@ -181,12 +181,12 @@ def to_webhook(url: str) -> Callable[[str], None]:
 
 @dataclass(frozen=True, slots=True)
 class DeliverySummary:
-    """The numbers of a batch's lines. ``trouble`` says why the ``unsent`` lines could not be delivered."""
+    """The numbers of a batch's lines. ``problem`` says why the ``unsent`` lines could not be delivered."""
 
     delivered: int = 0
     unsent: int = 0
     dropped: int = 0
-    trouble: str = ""
+    problem: str = ""
 
 
 @dataclass(slots=True)
@@ -233,17 +233,17 @@ class StaleAlerts:
             unsent = [*note.unsent, *new][-MOST_UNSENT:]
             dropped = len(note.unsent) + total - len(unsent)
             self._state.remember(StaleNote(_VERSION, batch, {**times.sampled_ms}, {**times.held_until_ms}, unsent))
-        note, delivered, trouble = self._state.note(), 0, ""
+        note, delivered, problem = self._state.note(), 0, ""
         try:
             for line in note.unsent:
                 self.deliver(line)
                 delivered += 1
         except Undelivered as error:
-            trouble = str(error)
+            problem = str(error)
         if delivered:
             note.unsent = note.unsent[delivered:]
             self._state.remember(note)
-        self.tell(DeliverySummary(delivered, len(note.unsent), dropped, trouble))
+        self.tell(DeliverySummary(delivered, len(note.unsent), dropped, problem))
 
     def _new(self, name: str) -> DataFrame:
         """Return the new rows of a table as a stream. Create the table's directory if it does not exist yet."""

@@ -18,8 +18,8 @@ def test_a_command_is_healthy_until_no_batch_ends_for_the_limit(every: timedelta
     metrics, batch = EvaluateMetrics("c", clock, every), EvaluatedBatch(0, 0, 0, 0, 1)
     for _ in range(2):
         clock.advance(1000 * limit_s)
-        assert metrics.trouble() is None
+        assert metrics.problem() is None
         clock.advance(1)
-        assert metrics.trouble() == f"no batch has ended for more than {limit}"
+        assert metrics.problem() == f"no batch has ended for more than {limit}"
         metrics.took(batch)
-        assert metrics.trouble() is None
+        assert metrics.problem() is None
