@@ -17,9 +17,10 @@ from pyspark.sql import functions as F
 
 from karrot.pipeline.derive.lag_minute import as_listings, filled, unheard
 from karrot.pipeline.derive.lag_seconds import log_end_samples, sample_spans
+from karrot.pipeline.derive.offsets_minute import offsets_minute
 from karrot.pipeline.derive.partition_lag_minute import FORGOTTEN, carried, partition_lag_minute
 from karrot.pipeline.derive.rebalances import owners, rebalances
-from karrot.pipeline.schemas_and_conversions import OFFSETS, OFFSETS_MINUTE, PARTITION, UNIQUE_BY, columns_of
+from karrot.pipeline.schemas_and_conversions import OFFSETS, UNIQUE_BY
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.streaming_queries import persisted
 
@@ -109,26 +110,6 @@ class PartitionLagJob:
         marks = reduce(DataFrame.unionByName, (_mark(each, place) for place, each in enumerate(handed)))
         mark = "-".join(str(row.mark) for row in sorted(marks.collect()))
         return DayHandover(mark, *edges.collect()[0])
-
-
-def offsets_minute(commits: DataFrame) -> DataFrame:
-    """Make ``offsets_minute`` from ``commits``, which hold each record once.
-
-    A commit belongs to the minute of its record. A tombstone does not count as a commit. "First" and "last" mean the
-    order in the log, because the clock of a client may be wrong.
-    """
-    offset, place = F.col("offset"), F.col("log_offset")
-    return (
-        commits.where(~F.col("tombstone"))
-        .groupBy(*PARTITION, F.date_trunc("minute", "log_ts").alias("minute"))
-        .agg(
-            F.count(F.lit(1)).alias("count"),
-            F.try_sum(offset).alias("offset_sum"),
-            F.min_by(offset, place).alias("offset_first"),
-            F.max_by(offset, place).alias("offset_last"),
-        )
-        .select(*columns_of(OFFSETS_MINUTE), F.to_date("minute").alias("day"))
-    )
 
 
 def hand_on(
