@@ -410,6 +410,9 @@ class EventLog(Protocol):
     def remember(self, reporter: str, name: str, value: bytes) -> None:
         """Save a reporter's value under a name, in place of the previous value."""
 
+    def remember_soon(self, reporter: str, name: str, value: bytes) -> None:
+        """`remember` with the next commit of any worker, without waiting. The value is lost if the commit fails."""
+
     # --- the counters that all workers share, and the refused bodies ---
 
     def count(self, metric: Metric | str, by: float = 1, **labels: str) -> None:

@@ -376,6 +376,9 @@ class SqlEventLog(EventLog, ABC):
     def remember(self, reporter: str, name: str, value: bytes) -> None:
         self._lead_writes(lambda transaction: transaction.remember(reporter, name, value))
 
+    def remember_soon(self, reporter: str, name: str, value: bytes) -> None:
+        self._writer.begin(lambda transaction: transaction.remember(reporter, name, value))
+
     def count(self, metric: Metric | str, by: float = 1, **labels: str) -> None:
         self._buffer.count(metric if isinstance(metric, str) else metric.name, by, labels)
 

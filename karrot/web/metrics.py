@@ -8,6 +8,7 @@ from flask import Blueprint, Response, request
 
 from karrot.web.auth import require_reader
 from karrot.web.context import gzip_accepted, web_context
+from karrot.web.last_scrape import last_scrape
 
 _FASTEST = 1
 """The gzip level. A scrape has a deadline, so speed matters more than size."""
@@ -38,6 +39,8 @@ def metrics() -> Response:
         response.content_encoding = "gzip"
         chunks = gzipped(chunks)
     response.response = chunks
+    if request.headers.get("User-Agent") != "karrot":  # a command of Karrot, which shows no one who scrapes
+        last_scrape().note()
     return response
 
 

@@ -18,12 +18,14 @@ from karrot.runbooks_and_remedies import CODES, REFUSED_LATELY_S, WATCH, runbook
 from karrot.text import count, counted, duration, some, visible
 from karrot.web.context import WebContext, if_readable
 from karrot.web.pages.group_list import ranked_groups
+from karrot.web.pages.page_cache import page_cache
 
 _ENOUGH = 10
 """After this number of WARN and ERR verdicts without any OK, Burrow is probably configured not to send OK."""
 
 _LONGEST_ERROR = 300
 _REFUSED_LOOKED_AT = 50
+_DAY_MS = 86_400_000
 _LEFT_OUT = "groups left out"
 _WEBHOOK_EVENTS = telemetry.WEBHOOK_EVENTS.name
 
@@ -76,15 +78,19 @@ class BannerInputs(NamedTuple):
 
 
 class ReporterHealth(NamedTuple):
-    """One reporter or duty. ``state`` is ``idle``, ``ok`` or ``failing``, as at `/reporters` and in the API.
-
-    ``waiting`` is the number of events in the backlog, or ``None`` for a pull reporter or a duty.
-    """
+    """One reporter or duty. ``state`` is ``idle``, ``ok`` or ``failing``. ``waiting`` counts events."""
 
     name: str
     state: str
-    waiting: int | None
+    waiting: int
     is_reporter: bool
+
+
+class Refusals(NamedTuple):
+    """The number of refused bodies that the log keeps, and of those of the last 24 hours, both at most 50."""
+
+    kept: int
+    lately: int
 
 
 class ServiceHealth(NamedTuple):
@@ -114,6 +120,14 @@ def outage(context: WebContext) -> Banner | None:
         f"leaves the list {duration(context.stale_after_ms / 1000)} after its last event.",
         "KarrotLogNotWritable",
     )
+
+
+def refusals(context: WebContext) -> Refusals:
+    """Count the refused bodies for the menu."""
+    read = partial(if_readable, partial(context.log.rejects, _REFUSED_LOOKED_AT), ())
+    found, _ = page_cache().get(Refusals, read)
+    now_ms = context.clock.wall_ms()
+    return Refusals(len(found), sum(0 <= now_ms - each.received_at_ms <= _DAY_MS for each in found))
 
 
 def service_health(context: WebContext) -> ServiceHealth:
@@ -147,7 +161,7 @@ def service_health(context: WebContext) -> ServiceHealth:
     size = log.size()
     reporters = []
     for name in names:
-        state, waiting = kept.get(name) or ReporterState(name, None), None
+        state, waiting = kept.get(name) or ReporterState(name, None), 0
         if state.cursor and state.cursor.log_id == log.log_id:
             waiting = max(0, size.last_seq - max(state.cursor.seq, size.first_seq - 1))
         reporters.append(ReporterHealth(name, state.state, waiting, name in context.reporters))
