@@ -357,10 +357,7 @@ def incidents(since: datetime, until: datetime, order: str, **given: Any) -> Non
     click.option("--partition", type=click.IntRange(0), help="With --topic: use only this partition."),
     _range_options,
     _limit_option,
-    _order_option(
-        type=click.Choice(["asc", "desc"]),
-        help="Order of the rows by time.  [default: asc; desc if all metrics are offsets]",
-    ),
+    _order_option(type=click.Choice(["asc", "desc"]), default="asc", help="Order of the rows by time."),
 )
 def timeseries(
     *,
@@ -368,7 +365,7 @@ def timeseries(
     until: datetime,
     metrics: tuple[str, ...],
     step: timedelta,
-    order: str | None,
+    order: str,
     topic: str | None,
     partition: int | None,
     **given: Any,
@@ -377,7 +374,7 @@ def timeseries(
 
     A step without data about the group is left out. An unknown value is a dash, never a zero.
     """
-    from karrot.history.time_series import METRICS, reads_newest_first
+    from karrot.history.time_series import METRICS
 
     if partition is not None and topic is None:
         raise Refused("--partition needs --topic")
@@ -391,7 +388,7 @@ def timeseries(
             metrics=metrics,
             granularity=step,
             parts=parts,
-            newest_first=order == "desc" if order else reads_newest_first(metrics),
+            newest_first=order == "desc",
             limit=asked.limit,
         )
         tables = [METRICS[name].table for name in metrics]
@@ -498,7 +495,7 @@ def stale(at: datetime, stale_for: timedelta, look_back: timedelta, **given: Any
     asked = _Asked(**given)
     with _answered(asked) as history:
         found = history.stale(at, stale_for, look_back=look_back, **asked.names)
-        if not (found.partitions or history.last_commit(at, look_back=look_back, **asked.names)):
+        if found.committed_at is None:
             raise asked.nothing_then(history, at)
     table = PrintedTable(_STALE, [each._asdict() | {"lag": each.lag} for each in found.partitions[: asked.limit]])
     if asked.as_json:
@@ -507,8 +504,7 @@ def stale(at: datetime, stale_for: timedelta, look_back: timedelta, **given: Any
     table.print_text()
     number, groups = len(found.partitions), {(each.cluster, each.group) for each in found.partitions}
     told = f"{counted_plain(number, 'partition')} of {counted_plain(len(groups), 'group')} stale, {to_second(at)}: "
-    if found.committed_at:
-        told += f"last commit {_when(found.committed_at, at)}, "
+    told += f"last commit {_when(found.committed_at, at)}, "
     if found.looked_at is None:
         click.echo(f"{told}log ends unknown")
     else:  # old log ends do not show the lag at the requested time
@@ -552,11 +548,10 @@ def risks(at: datetime, within: timedelta, retention: timedelta, look_back: time
     shown only for offsets that have an expiry time from Kafka.
     """
     asked = _Asked(**given)
-    look_back = look_back or retention + timedelta(days=1)
     with _answered(asked) as history:
         found = history.risks(at, within=within, retention=retention, look_back=look_back, **asked.names)
-        last = history.last_commit(at, look_back=look_back, **asked.names)
-        if not (found.risks or last):
+        last = found.committed_at
+        if last is None:
             raise asked.nothing_then(history, at)
     table = PrintedTable(_RISKS, [each._asdict() for each in found.risks[: asked.limit]])
     if asked.as_json:
@@ -568,8 +563,7 @@ def risks(at: datetime, within: timedelta, retention: timedelta, look_back: time
     groups = {(each.cluster, each.group) for each in found.risks}
     told = f"{counted_plain(len(found.risks), 'partition')} of {counted_plain(len(groups), 'group')} at risk"
     told += "".join(f", {many} {kind}" for kind, many in sorted(kinds.items()))
-    told += "" if last is None else f"; last commit {_when(last, at)}"
-    click.echo(told + "".join(f"; {what} not known" for what in found.unknown))
+    click.echo(f"{told}; last commit {_when(last, at)}" + "".join(f"; {what} not known" for what in found.unknown))
 
 
 @click.group(commands=[groups, timeseries, incidents, describe, stale, risks])

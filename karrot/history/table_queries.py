@@ -5,12 +5,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from itertools import groupby
-from typing import Any, Final, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
 
 from karrot.event import GroupKey, Status
 from karrot.history.days_with_data import Days, day_ranges, finished
 from karrot.history.duckdb_reader import Duck, Names, Row
-from karrot.history.offsets_at_time import LookBack, describe, last_commit, stale
+from karrot.history.offsets_at_time import LookBack, describe, stale
 from karrot.history.results import (
     GroupDescription,
     GroupHistory,
@@ -24,11 +24,14 @@ from karrot.history.results import (
     UnclearGroup,
 )
 from karrot.history.risks import risks
-from karrot.history.table_files_in_folder import StoredTables, TablesInFolder, time_limit
+from karrot.history.table_files_in_folder import TablesInFolder, time_limit
 from karrot.history.time_ranges import IN_SPAN, MINUTE, DayRange, TimeRange, bounds, epoch_ms, moment_of
 from karrot.history.time_series import METRICS, SeriesMetric, question, severity
 from karrot.settings.types import Bucket, Place
 from karrot.text import EPOCH
+
+if TYPE_CHECKING:
+    from karrot.history.duckdb_reader import StoredTables
 
 _OVERLAPS = "epoch_ms(started_at) < $end AND (ended_at IS NULL OR epoch_ms(ended_at) >= $start)"
 
@@ -278,11 +281,6 @@ class History:
         self._start("commits")
         back = LookBack(self._duck, at, look_back or retention + _DAY, _names(whom))
         return risks(back, within, retention, has_members=bool(self._tables.days("members", back.has)))
-
-    def last_commit(self, at: datetime, *, look_back: timedelta = _WEEK, **whom: Unpack[Whom]) -> datetime | None:
-        """The time of these groups' newest commit; ``None`` without a commit: then `stale` proves nothing."""
-        self._start("commits")
-        return last_commit(LookBack(self._duck, at, look_back, _names(whom)))
 
     def _uncounted(self, span: TimeRange, names: Names) -> dict[date, set[GroupKey]]:
         """The groups with verdicts, for each day whose incidents are unknown."""

@@ -50,7 +50,7 @@ def create_app(context: WebContext) -> Flask:
     app.url_map.merge_slashes = False  # never redirect: Burrow would repeat a POST as GET
     app.json.sort_keys = False  # type: ignore[attr-defined]  # of Flask's default provider
     app.extensions[EXTENSION] = context
-    app.extensions[last_scrape.EXTENSION] = last_scrape.LastScrape(context.log, context.clock, context.stale_after_ms)
+    app.extensions[last_scrape.EXTENSION] = last_scrape.LastScrape(context)
     app.extensions[page_cache.EXTENSION] = page_cache.PageCache(context.clock)
     app.extensions[static_files.EXTENSION] = static_files.load(templates_dir() / "web" / "static")
     app.extensions[runbooks.EXTENSION] = runbooks.Runbooks(
@@ -77,7 +77,7 @@ def _prepare_templates(app: Flask, context: WebContext) -> None:
         runbook_of_failing=runbook_of_failing,
         outage=lambda: banners.outage(context),
         refusals=lambda: banners.refusals(context),
-        shown_state=last_scrape.shown_state,
+        shown_state=app.extensions[last_scrape.EXTENSION].shown,
     )
     for name in _FIRST_TEMPLATES:
         app.jinja_env.get_template(name)

@@ -5,16 +5,12 @@ from typing import NamedTuple, cast
 
 from flask import current_app
 
-from karrot.clock import Clock
-from karrot.eventlog.base import EventLog, LogUnavailableError
+from karrot.eventlog.base import LogUnavailableError
 from karrot.text import duration
-from karrot.web.context import if_readable
+from karrot.web.context import WebContext, if_readable
 
 EXTENSION = "karrot-last-scrape"
-PROMETHEUS = "prometheus"
-"""The reporter whose state on the pages is the age of the last scrape."""
-
-_NOTE = "scraped"
+_PROMETHEUS, _NOTE = "prometheus", "scraped"
 _LEAST_MS = 5000
 """The time between two notes of one worker, so that frequent scrapes write little."""
 
@@ -27,11 +23,11 @@ class ShownState(NamedTuple):
 
 
 class LastScrape:
-    """Reads and writes the time of the last scrape. No scrape for ``grace_ms`` since the start is a problem."""
+    """The time of the last scrape. After a start, a missing scrape is a problem after ``KARROT_STALE_AFTER``."""
 
-    def __init__(self, log: EventLog, clock: Clock, grace_ms: int) -> None:
-        self._log, self._clock, self._grace_ms = log, clock, grace_ms
-        self._started_ms = clock.boot_ms()
+    def __init__(self, context: WebContext) -> None:
+        self._log, self._clock, self._grace_ms = context.log, context.clock, context.stale_after_ms
+        self._started_ms = self._clock.boot_ms()
         self._noted_ms = self._started_ms - _LEAST_MS
 
     def note(self) -> None:
@@ -39,28 +35,20 @@ class LastScrape:
         if self._clock.boot_ms() - self._noted_ms >= _LEAST_MS:
             self._noted_ms = self._clock.boot_ms()
             with suppress(LogUnavailableError):
-                self._log.remember_soon(PROMETHEUS, _NOTE, str(self._clock.wall_ms()).encode())
+                self._log.remember_soon(_PROMETHEUS, _NOTE, str(self._clock.wall_ms()).encode())
 
-    def state(self) -> ShownState:
-        """How long ago the last scrape was. It is a problem if nothing scraped Karrot for ``grace_ms``."""
-        note = if_readable(lambda: self._log.recall(PROMETHEUS, _NOTE), b"")
+    def shown(self, name: str, state: str) -> ShownState:
+        """The state of a reporter. An idle ``prometheus`` shows the age of the last scrape."""
+        if name != _PROMETHEUS or state != "idle":
+            return ShownState({"ok": "ok", "failing": "err"}.get(state, "other"), state)
+        note = if_readable(lambda: self._log.recall(_PROMETHEUS, _NOTE), b"")
         if note:
             age_ms = max(0, self._clock.wall_ms() - int(note))
             return ShownState("warn" if age_ms > self._grace_ms else "ok", f"scraped {duration(age_ms / 1000)} ago")
-        if note is not None:
-            return ShownState("other", "last scrape unknown")
-        if self._clock.boot_ms() - self._started_ms > self._grace_ms:
+        if note is None and self._clock.boot_ms() - self._started_ms > self._grace_ms:
             return ShownState("warn", "never scraped")
-        return ShownState("other", "not scraped yet")
+        return ShownState("other", "not scraped yet" if note is None else "last scrape unknown")
 
 
 def last_scrape() -> LastScrape:
-    """Return the last scrape of the current request's application."""
     return cast("LastScrape", current_app.extensions[EXTENSION])
-
-
-def shown_state(name: str, state: str) -> ShownState:
-    """The state of a reporter for the pages, where ``state`` is ``idle``, ``ok`` or ``failing``."""
-    if name == PROMETHEUS and state == "idle":
-        return last_scrape().state()
-    return ShownState({"ok": "ok", "failing": "err"}.get(state, "other"), state)
