@@ -34,7 +34,7 @@ from karrot.text import compact_duration, counted_plain, to_minute, to_second
 if TYPE_CHECKING:
     from karrot.history.days_with_data import Days
     from karrot.history.results import GroupDescription
-    from karrot.history.table_queries import History, Whom
+    from karrot.history.table_queries import GroupNames, History
     from karrot.history.time_ranges import DayRange, TimeRange
     from karrot.settings.types import Place
 
@@ -50,9 +50,9 @@ _NO_OWNERS = (
 
 
 def _read_time(_context: click.Context, _option: click.Parameter, text: str) -> datetime:
-    from karrot.history.time_ranges import moment
+    from karrot.history.time_ranges import parse_time
 
-    return valid(lambda: moment(text, datetime.now(UTC)))
+    return valid(lambda: parse_time(text, datetime.now(UTC)))
 
 
 def _read_step(_context: click.Context, _option: click.Parameter, text: str) -> timedelta:
@@ -126,11 +126,11 @@ class _Asked:
     limit: int | None = None
 
     def __str__(self) -> str:
-        whom = "any group" if self.group is None else f"group {self.group!r}"
-        return whom if self.cluster is None else f"{whom} of cluster {self.cluster!r}"
+        chosen = "any group" if self.group is None else f"group {self.group!r}"
+        return chosen if self.cluster is None else f"{chosen} of cluster {self.cluster!r}"
 
     @property
-    def names(self) -> "Whom":
+    def names(self) -> "GroupNames":
         return {"cluster": self.cluster, "group": self.group}
 
     def nothing_known(self, what: object, when: str, days: Iterable[date]) -> NotDone:
@@ -207,9 +207,9 @@ def _days_json(days: "Mapping[str, Iterable[DayRange]]") -> dict[str, Any]:
     }
 
 
-def _when(moment: datetime, at: datetime) -> str:
+def _when(when: datetime, at: datetime) -> str:
     """Format a time. If its date differs from the date of ``at``, put the date first."""
-    return f"{moment:%H:%M:%S}" if moment.date() == at.date() else to_second(moment)
+    return f"{when:%H:%M:%S}" if when.date() == at.date() else to_second(when)
 
 
 _GROUPS = (
@@ -444,19 +444,19 @@ def described_lines(group: "GroupDescription") -> Iterator[str]:
     """Yield a line per partition as in Kafka's tool, a line with the sum, and the reason if no owner is known."""
     table = PrintedTable(_DESCRIBED, [{"group": group.group} | each._asdict() for each in group.partitions])
     yield from table.lines(terminal_width())
-    told = [f"lag {cell(group.lag)}", counted_plain(len(group.partitions), "partition")]
+    summary = [f"lag {cell(group.lag)}", counted_plain(len(group.partitions), "partition")]
     if group.unknown_lags:
-        told.append(f"{group.unknown_lags} of unknown lag")
+        summary.append(f"{group.unknown_lags} of unknown lag")
     if group.never_committed:
-        told.append(f"{group.never_committed} without an offset")
+        summary.append(f"{group.never_committed} without an offset")
     if group.members is not None:
-        told.append(counted_plain(group.members, "member"))
+        summary.append(counted_plain(group.members, "member"))
     # If the newest offset and log end are old, the printed lag is out of date.
     if committed := [each.committed_at for each in group.partitions if each.committed_at]:
-        told.append(f"last commit {_when(max(committed), group.at)}")
+        summary.append(f"last commit {_when(max(committed), group.at)}")
     if looked := [each.looked_at for each in group.partitions if each.looked_at]:
-        told.append(f"log ends of {_when(max(looked), group.at)}")
-    yield f"{safe(group.group)} of {safe(group.cluster)}, {to_second(group.at)}: {', '.join(told)}"
+        summary.append(f"log ends of {_when(max(looked), group.at)}")
+    yield f"{safe(group.group)} of {safe(group.cluster)}, {to_second(group.at)}: {', '.join(summary)}"
     if group.partitions and group.members is None and all(_owner(row) == UNKNOWN for row in table.rows):
         yield _NO_OWNERS
 
@@ -503,13 +503,13 @@ def stale(at: datetime, stale_for: timedelta, look_back: timedelta, **given: Any
         return
     table.print_text()
     number, groups = len(found.partitions), {(each.cluster, each.group) for each in found.partitions}
-    told = f"{counted_plain(number, 'partition')} of {counted_plain(len(groups), 'group')} stale, {to_second(at)}: "
-    told += f"last commit {_when(found.committed_at, at)}, "
+    summary = f"{counted_plain(number, 'partition')} of {counted_plain(len(groups), 'group')} stale, {to_second(at)}: "
+    summary += f"last commit {_when(found.committed_at, at)}, "
     if found.looked_at is None:
-        click.echo(f"{told}log ends unknown")
+        click.echo(f"{summary}log ends unknown")
     else:  # old log ends do not show the lag at the requested time
         is_old = at - found.looked_at > stale_for
-        click.echo(f"{told}log ends of {_when(found.looked_at, at)}" + " (no newer ones are known)" * is_old)
+        click.echo(f"{summary}log ends of {_when(found.looked_at, at)}" + " (no newer ones are known)" * is_old)
 
 
 _RISKS = (
@@ -561,9 +561,9 @@ def risks(at: datetime, within: timedelta, retention: timedelta, look_back: time
     table.print_text()
     kinds = Counter(each.kind for each in found.risks)
     groups = {(each.cluster, each.group) for each in found.risks}
-    told = f"{counted_plain(len(found.risks), 'partition')} of {counted_plain(len(groups), 'group')} at risk"
-    told += "".join(f", {many} {kind}" for kind, many in sorted(kinds.items()))
-    click.echo(f"{told}; last commit {_when(last, at)}" + "".join(f"; {what} not known" for what in found.unknown))
+    summary = f"{counted_plain(len(found.risks), 'partition')} of {counted_plain(len(groups), 'group')} at risk"
+    summary += "".join(f", {many} {kind}" for kind, many in sorted(kinds.items()))
+    click.echo(f"{summary}; last commit {_when(last, at)}" + "".join(f"; {what} not known" for what in found.unknown))
 
 
 @click.group(commands=[groups, timeseries, incidents, describe, stale, risks])
