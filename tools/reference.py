@@ -178,8 +178,8 @@ def _checks() -> str:
         (
             f"`{each.name}`",
             sides,
-            _cell(each.trap),
-            _cell(each.well),
+            _cell(each.problem),
+            _cell(each.success),
             f"[{each.where}](../{each.where})",
             ", ".join(f"[{name}](../runbooks/{name}.md)" for name in each.runbooks),
         )
