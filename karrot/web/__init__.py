@@ -8,7 +8,7 @@ import jinja2
 from flask import Flask
 
 from karrot.jinja_filters import FILTERS
-from karrot.render import runbooks_dir, templates_dir
+from karrot.render import templates_dir
 from karrot.runbooks_and_remedies import runbook_of_failing
 from karrot.web import error_answers, health, last_scrape, metrics, static_files, webhook
 from karrot.web.api import routes as api
@@ -53,9 +53,6 @@ def create_app(context: WebContext) -> Flask:
     app.extensions[last_scrape.EXTENSION] = last_scrape.LastScrape(context)
     app.extensions[page_cache.EXTENSION] = page_cache.PageCache(context.clock)
     app.extensions[static_files.EXTENSION] = static_files.load(templates_dir() / "web" / "static")
-    app.extensions[runbooks.EXTENSION] = runbooks.Runbooks(
-        runbooks_dir(), templates_dir() / "prometheus" / "alerts.yaml"
-    )
     _prepare_templates(app, context)
     error_answers.install(app)
     for module in (webhook, metrics, health, api, pages, runbooks, static_files):

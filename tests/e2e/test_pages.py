@@ -282,7 +282,7 @@ def test_the_page_shows_that_karrot_is_gone_and_that_it_is_back(serve: Serve, vi
     website = website_in_state("healthy")
     base = serve(website)
     visited = visit(base)
-    page, headline = visited.page, visited.page.get_by_role("alert")
+    page, headline = visited.page, visited.page.locator("#gone")
     expect(page.locator("#live")).to_have_text("Live")
     title = page.title()
     page.context.set_offline(offline=True)

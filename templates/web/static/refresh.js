@@ -78,7 +78,9 @@
     say(`Not updated since ${utc(freshAt)}`, true);
     if (gone.hidden) document.title = `⚠ Not updated · ${document.title}`;
     gone.hidden = false;
-    gone.textContent = `Karrot ${reason}. This page is ${duration(old)} old.`;
+    const [what, age] = gone.children; // a screen reader announces only the first, and only if it changes
+    if (what.textContent !== `Karrot ${reason}.`) what.textContent = `Karrot ${reason}.`;
+    age.textContent = `This page is ${duration(old)} old.`;
     document.body.classList.add("is-gone");
     for (const each of document.querySelectorAll("[data-age]")) each.textContent = duration(Number(each.dataset.age) + old);
   }
