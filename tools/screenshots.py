@@ -40,6 +40,7 @@ def main(directory: Path) -> None:
     with _demo(), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         worst = _trouble()
+        urlopen(f"{_BASE}/metrics", timeout=30).close()  # noqa: S310 (as Prometheus does)
         group = urlencode({"cluster": worst["cluster"], "consumer": worst["consumer"]})
         _shoot(browser, directory / "page-group.png", f"/group?{group}", "light", _WIDE)
         _shoot(browser, directory / "page-light.png", "/", "light", _WIDE)

@@ -771,6 +771,8 @@ def test_the_reporters_page_shows_full_errors_and_refused_data() -> None:
     refused = RefusedDatum("Lag {Cluster=a}", "too_old", "It was long ago.", website.clock.wall)
     report = Report(website.clock.wall, 0, (Fact("groups left out", "15.88 thousand"),), (), (refused,))
     website.log.remember("cloudwatch", REPORT_NOTE, msgspec.json.encode(report))
+    for path in ("/reporters", "/reporters/cloudwatch"):
+        assert read(website, path).lower().count("last send") == 1
     text = read(website, "/reporters")
     assert error in text
     assert "15.88 thousand" in text
