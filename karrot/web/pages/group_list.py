@@ -186,7 +186,7 @@ def group_view(context: WebContext, state: GroupState, events: Sequence[EventSum
     lags = [point(event) for event in events]
     began = 0
     if state.summary.status_text == WELL:
-        began = next((n for n in range(len(events), 0, -1) if events[n - 1].told_status != WELL), 0)
+        began = next((n for n in range(len(events), 0, -1) if events[n - 1].reported_status != WELL), 0)
     return GroupView(
         state, age_ms / 1000, age_ms > context.stale_after_ms / 2, incident_age, why, spark(lags), trend(lags[began:])
     )
