@@ -10,7 +10,7 @@ from flask import Flask
 from karrot.jinja_filters import FILTERS
 from karrot.render import templates_dir
 from karrot.runbooks_and_remedies import runbook_of_failing
-from karrot.web import error_answers, health, last_scrape, metrics, static_files, webhook
+from karrot.web import error_answers, health, metrics, static_files, webhook
 from karrot.web.api import routes as api
 from karrot.web.api.answers import instant
 from karrot.web.context import EXTENSION, Credentials, WebContext, add_headers
@@ -50,7 +50,7 @@ def create_app(context: WebContext) -> Flask:
     app.url_map.merge_slashes = False  # never redirect: Burrow would repeat a POST as GET
     app.json.sort_keys = False  # type: ignore[attr-defined]  # of Flask's default provider
     app.extensions[EXTENSION] = context
-    app.extensions[last_scrape.EXTENSION] = last_scrape.LastScrape(context)
+    app.extensions[metrics.EXTENSION] = metrics.LastScrape(context)
     app.extensions[page_cache.EXTENSION] = page_cache.PageCache(context.clock)
     app.extensions[static_files.EXTENSION] = static_files.load(templates_dir() / "web" / "static")
     _prepare_templates(app, context)
@@ -74,7 +74,7 @@ def _prepare_templates(app: Flask, context: WebContext) -> None:
         runbook_of_failing=runbook_of_failing,
         outage=lambda: banners.outage(context),
         refusals=lambda: banners.refusals(context),
-        shown_state=app.extensions[last_scrape.EXTENSION].shown,
+        shown_state=app.extensions[metrics.EXTENSION].shown,
     )
     for name in _FIRST_TEMPLATES:
         app.jinja_env.get_template(name)
