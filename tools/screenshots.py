@@ -23,7 +23,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 _PORT = 5870
 _BASE = f"http://127.0.0.1:{_PORT}"
-_LEAST_S = 100
+_LEAST_S = 75
 _PATIENCE_S = 400
 _LASTS_S = 15
 _WIDE = {"width": 1280, "height": 800}
