@@ -12,7 +12,8 @@ from flask import Blueprint, Response, jsonify, request
 
 from karrot.api.bodies import EventLogStatus, GroupDetail, GroupPage, Heartbeat, Readiness, Rejects, Reporters
 from karrot.event import GroupKey, Kind
-from karrot.eventlog.base import EventLog, GroupState
+from karrot.eventlog.base import GroupState
+from karrot.eventlog.event_log import EventLog
 from karrot.render import templates_dir
 from karrot.text import count, duration, visible
 from karrot.web.api.answers import event_log_status, group_detail, group_shape, progress, reject_shape
