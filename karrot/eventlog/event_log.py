@@ -303,6 +303,10 @@ class EventLog(ABC):
         """Save a reporter's value under a name, in place of the previous value."""
         self._lead_writes(lambda transaction: transaction.remember(reporter, name, value))
 
+    def remember_soon(self, reporter: str, name: str, value: bytes) -> None:
+        """`remember` with the next commit, in any process and without waiting. A failed commit loses the value."""
+        self._writer.begin(lambda transaction: transaction.remember(reporter, name, value))
+
     def count(self, metric: Metric | str, by: float = 1, **labels: str) -> None:
         """Add to a shared counter. Never blocks and never raises: the increment is in memory until the next commit.
 

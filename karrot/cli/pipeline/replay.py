@@ -24,9 +24,9 @@ _MOST_GROUPS = 20
 
 
 def _read_moment(_context: click.Context, _option: click.Parameter, text: str | None) -> datetime | None:
-    from karrot.history.time_ranges import moment
+    from karrot.history.time_ranges import parse_time
 
-    return valid(lambda: moment(text, datetime.now(UTC))) if text else None
+    return valid(lambda: parse_time(text, datetime.now(UTC))) if text else None
 
 
 def _span(least_s: int, most_s: int) -> Any:

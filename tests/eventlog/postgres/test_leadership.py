@@ -101,6 +101,14 @@ def test_a_process_that_never_led_writes_nothing_for_a_leader(open_replica: Open
     assert_refused(other)
 
 
+def test_a_process_that_does_not_lead_remembers_the_time_of_a_scrape(open_replica: Open) -> None:
+    leader, other = open_replica(), open_replica()
+    assert leader.lead()
+    other.remember_soon("prometheus", "scraped", b"1")
+    other.flush()
+    assert leader.recall("prometheus", "scraped") == b"1"
+
+
 def test_the_lead_is_kept_through_idle_times_and_given_up_at_once(open_replica: Open) -> None:
     leader, other = open_replica(name="a"), open_replica(name="b")
     assert leader.lead()

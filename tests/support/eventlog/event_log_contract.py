@@ -407,6 +407,9 @@ class EventLogContract:
         assert log.recall("cloudwatch", "inside") == b"two"
         assert log.recall("cloudwatch", "report") == b"\x00"
         assert log.recall("other", "inside") == b""
+        log.remember_soon("cloudwatch", "inside", b"three")
+        log.flush()
+        assert log.recall("cloudwatch", "inside") == b"three"
 
     def test_a_reporters_cursor_and_state_are_kept(self, log: EventLog) -> None:
         append_event(log)
