@@ -1,5 +1,5 @@
 variable "services" {
-  description = "The ECS services to scale. The keys are names of your own, which appear only in the addresses of the resources."
+  description = "The ECS services to scale, by names of your own."
   nullable    = false
 
   type = map(object({
@@ -160,7 +160,7 @@ variable "services" {
 }
 
 variable "namespace" {
-  description = "The namespace in which Karrot publishes: KARROT_CLOUDWATCH_NAMESPACE."
+  description = "Karrot's KARROT_CLOUDWATCH_NAMESPACE."
   type        = string
   default     = "Karrot"
   nullable    = false
@@ -172,7 +172,7 @@ variable "namespace" {
 }
 
 variable "sns_topic_arn" {
-  description = "The SNS topic that gets the alarms on status, missing lag, the largest number of tasks and the heartbeat."
+  description = "The SNS topic of the alarms."
   type        = string
   default     = null
 
@@ -183,14 +183,14 @@ variable "sns_topic_arn" {
 }
 
 variable "shared" {
-  description = "Whether to create the heartbeat alarm of each Kafka cluster and the IAM policy for Karrot. Set it to false in a second use of the module for the same Kafka clusters."
+  description = "Creates the heartbeat alarms and the IAM policy. Set it to false in a second use of the module for the same Kafka clusters."
   type        = bool
   default     = true
   nullable    = false
 }
 
 variable "heartbeats" {
-  description = "The Kafka clusters that get a heartbeat alarm, by names of your own. Set it if burrow_cluster comes from a resource of the same apply. If it is null, each burrow_cluster gets an alarm."
+  description = "The Kafka clusters that get a heartbeat alarm, by names of your own. The default is each burrow_cluster."
   type        = map(string)
   default     = null
 }

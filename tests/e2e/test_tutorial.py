@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import stat
 import subprocess
 from contextlib import suppress
 from itertools import zip_longest
@@ -12,20 +11,13 @@ from typing import NamedTuple
 
 import pytest
 
-from e2e.stack.java import java
-from e2e.stack.kafka import Kafka
+from e2e.kafka_scripts import write_kafka_scripts
 from e2e.stack.stack import Stack
 from support.service.free_ports import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(660)]
 
 ROOT = Path(__file__).resolve().parents[2]
-KAFKAS_COMMANDS = {
-    "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
-    "kafka-consumer-groups.sh": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-    "kafka-console-producer.sh": "org.apache.kafka.tools.ConsoleProducer",
-    "kafka-console-consumer.sh": "org.apache.kafka.tools.consumer.ConsoleConsumer",
-}
 MARK = "--- the next block"
 
 
@@ -56,17 +48,6 @@ def script(places: dict[str, str]) -> str:
     return f"set -eo pipefail\ntrap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n{text}"
 
 
-def kafkas_commands(kafka: Kafka, directory: Path) -> Path:
-    """Write the commands of Kafka's ``bin`` directory, because the stack has only the jars."""
-    directory.mkdir()
-    for name, main in KAFKAS_COMMANDS.items():
-        command = java(kafka.jars, 128, main, log_level="error")
-        file = directory / name
-        file.write_text(f'#!/bin/sh\nexec {" ".join(f"{str(word)!r}" for word in command)} "$@"\n')
-        file.chmod(file.stat().st_mode | stat.S_IXUSR)
-    return directory
-
-
 def run(text: str, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
     """Run the script; no process of it keeps running."""
     command = ["bash", "-c", text]
@@ -90,7 +71,7 @@ def run(text: str, environment: dict[str, str]) -> "subprocess.CompletedProcess[
 def test_the_tutorial_works_word_for_word(one_broker: Stack, tmp_path: Path) -> None:
     port = free_port()
     places = {"localhost:9092": one_broker.kafka.bootstrap, "localhost:5000": f"127.0.0.1:{port}"}
-    bin_directory = kafkas_commands(one_broker.kafka, tmp_path / "bin")
+    bin_directory = write_kafka_scripts(one_broker.kafka, tmp_path / "bin")
     own = {name: value for name, value in os.environ.items() if not name.startswith("KARROT_")}
     own |= {"HOME": str(tmp_path), "PATH": f"{bin_directory}:{own['PATH']}", "KARROT_BIND": f"127.0.0.1:{port}"}
     done = run(script(places), own)

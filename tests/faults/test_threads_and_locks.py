@@ -29,12 +29,12 @@ EXPECTED = {
     ("sqlite", "run"): {"run karrot-delivery", "run karrot-duty-N", "run karrot-stdout", "run karrot-writer"},
     ("sqlite", "lock"): {
         "lock commit.lock of store.__init__",
-        "lock commit.lock of store.commit",
+        "lock commit.lock of store._ready",
         "lock leader.lock of store.lead",
     },
     ("sqlite", "unlock"): {
         "unlock commit.lock of store.__init__",
-        "unlock commit.lock of store.commit",
+        "unlock commit.lock of store._ready",
         "unlock leader.lock of store.resign",
     },
     ("postgres", "start"): {
@@ -182,7 +182,8 @@ def test_a_service_that_cannot_lock_its_directory_says_so_and_can_start_again(
         service.arm(place)
         assert service.start(wait=False).ended() == 2
     assert (
-        f"karrot: cannot use the data directory {tmp_path / 'data'}: No locks available\n" in service.said.read_text()
+        f"karrot: cannot use the data directory (KARROT_DATA_DIR) {tmp_path / 'data'}: No locks available\n"
+        in service.said.read_text()
     )
     with service:
         assert service.accepts()

@@ -110,7 +110,7 @@ def test_every_alert_has_a_runbook_that_ends_with_the_remedy_and_there_are_no_ot
     for name in ALERTS:
         page = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
         heads = re.findall(r"^#+ .*$", page, re.MULTILINE)
-        assert heads == [f"# {name}", "## What to look at", "## Likely causes", "## What to do"]
+        assert heads == [f"# {name}", "## What to check", "## What to do"]
         assert "karrot_" in page or "karrot " in page
 
 

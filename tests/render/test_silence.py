@@ -110,7 +110,7 @@ def test_only_unread_messages_wake_up_a_service_at_zero(name: str, gaps: Gaps) -
 def test_metric_math_gives_the_documented_values_in_an_outage_of_the_monitor(
     expression: str | None, read_as_zero: tuple[int, int]
 ) -> None:
-    """Check the table of docs/autoscaling.md: both readings of a missing value, two lags, the rendered one last."""
+    """Check both readings of a missing value, with two lags. The rendered expression is safe in both."""
     asked = make_scaling(recipe="target-tracking", target_lag_per_task=6000)
     left: dict[Gaps, list[int]] = {}
     for gaps in Gaps:

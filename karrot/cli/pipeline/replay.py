@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karrot.cli.errors import NotDone, Refused, valid
-from karrot.cli.options import reads
+from karrot.cli.options import json_option, reads
 from karrot.cli.pipeline.job_errors import JobCommand
-from karrot.cli.pipeline.spark_options import read_rules, read_spark_place, spark_options, started
-from karrot.cli.print_table import UNKNOWN, Column, PrintedTable, json_line, print_lines, safe, terminal_width
+from karrot.cli.pipeline.spark_options import read_rules, spark_options, started
+from karrot.cli.print_table import UNKNOWN, Column, PrintedTable, json_line, print_lines, safe
 from karrot.text import count, counted, duration, iso_ms, to_minute
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ def _delay(seconds: float | None) -> str:
 
 
 _RULE_SETS = (
-    Column("RULES", "name", may_be_cut=True),
-    Column("INTERVALS", "intervals", is_number=True, goes=4),
-    Column("ALLOWED-LAG", "allowed_lag", count, is_number=True, goes=3),
-    Column("MIN-DISTANCE", "min_distance", "{}s".format, is_number=True, goes=2),
-    Column("COMPLETE", "minimum_complete", "{:g}".format, is_number=True, goes=1),
+    Column("RULES", "name"),
+    Column("INTERVALS", "intervals", is_number=True),
+    Column("ALLOWED-LAG", "allowed_lag", count, is_number=True),
+    Column("MIN-DISTANCE", "min_distance", "{}s".format, is_number=True),
+    Column("COMPLETE", "minimum_complete", "{:g}".format, is_number=True),
     Column("INCIDENTS", "incident_count", count, is_number=True),
     Column("FLAPS", "flaps", count, is_number=True),
     Column("MINUTES-NOT-OK", "minutes_not_ok", count, is_number=True),
@@ -61,8 +61,8 @@ _RULE_SETS = (
     ),
 )
 _GROUPS = (
-    Column("CLUSTER", "cluster", may_be_cut=True, goes=1),
-    Column("GROUP", "group", may_be_cut=True),
+    Column("CLUSTER", "cluster"),
+    Column("GROUP", "group"),
     Column("STOOD-STILL", "standstills", is_number=True),
 )
 
@@ -117,13 +117,7 @@ _GROUPS = (
     callback=_span(0, 7 * _DAY_S),
     help="An incident is a flap if it starts within this time after the end of the group's previous incident.",
 )
-@click.option(
-    "--output",
-    callback=read_spark_place,
-    metavar="DIR",
-    help='Write two tables, "statuses" and "standstills", to this directory or URL.',
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables and sentences.")
+@json_option("Print one line of JSON instead of tables and sentences.")
 def replay(**asked: Any) -> None:
     """Judge the commits and log ends in the tables by several sets of Burrow's rules, and compare the results.
 
@@ -140,7 +134,7 @@ def replay(**asked: Any) -> None:
 
         request = job.ReplayRequest(**{name: asked[name] for name in job.ReplayRequest.__slots__})
         try:
-            done = job.replay(spark, tables, request, asked["output"])
+            done = job.replay(spark, tables, request)
         except job.NothingToReplayError as error:
             raise NotDone(str(error)) from error
     print_lines([json_line(replayed_json(done))] if asked["as_json"] else replayed_lines(done))
@@ -153,7 +147,7 @@ def replayed_lines(done: "Replayed") -> Iterator[str]:
     first, last = (to_minute(datetime.fromtimestamp(epoch_s, UTC)) for epoch_s in (done.span.first, done.span.last))
     yield f"{counted(done.groups, 'group')} from {first} to {last} UTC, judged every {duration(done.span.every)}"
     yield ""
-    yield from PrintedTable(_RULE_SETS, [_rule_set_fields(one) for one in done.outcomes]).lines(terminal_width())
+    yield from PrintedTable(_RULE_SETS, [_rule_set_fields(one) for one in done.outcomes]).lines()
     yield ""
     yield from _groups_table(done)
     yield from map(safe, sentences(done.outcomes))
@@ -176,7 +170,7 @@ def _groups_table(done: "Replayed") -> Iterator[str]:
         }
         for group in groups[:_MOST_GROUPS]
     ]
-    yield from PrintedTable([*_GROUPS, *sets], rows).lines(terminal_width())
+    yield from PrintedTable([*_GROUPS, *sets], rows).lines()
     if len(groups) > _MOST_GROUPS:
         yield f"and {len(groups) - _MOST_GROUPS} more groups (see --json and --output)"
     yield ""
@@ -226,9 +220,9 @@ def _rule_set_fields(one: "RuleSetOutcome") -> dict[str, Any]:
         "minutes_not_ok": one.minutes_not_ok,
         "incidents_without_standstill": one.without_standstill,
         "incidents_alone": one.alone,
-        "delay_seconds": [each.delay for each in one.found],
+        "delay_seconds": list(one.delays),
         "delay_seconds_median": one.median_delay,
-        "shift_seconds": [each.delay for each in one.alike],
+        "shift_seconds": list(one.shifts),
     }
 
 

@@ -12,7 +12,8 @@ from flask import Blueprint, Response, jsonify, request
 
 from karrot.api.bodies import EventLogStatus, GroupDetail, GroupPage, Heartbeat, Readiness, Rejects, Reporters
 from karrot.event import GroupKey, Kind
-from karrot.eventlog.base import EventLog, GroupState
+from karrot.eventlog.base import GroupState
+from karrot.eventlog.event_log import EventLog
 from karrot.render import templates_dir
 from karrot.text import count, duration, visible
 from karrot.web.api.answers import event_log_status, group_detail, group_shape, progress, reject_shape
@@ -124,7 +125,7 @@ def no_live_group(log: EventLog, key: GroupKey) -> Problem:
             f"The group was deleted {age} ago."
             if event.kind is Kind.DELETED
             else f"No live consumer group has this name. The last event about it came {age} ago: "
-            f"{visible(event.told_status)} with {lag}. "
+            f"{visible(event.reported_status)} with {lag}. "
             "Karrot lists no group so long after its last event: Burrow or Kafka is away, or the group is gone."
         )
     return Problem("not_found", detail)

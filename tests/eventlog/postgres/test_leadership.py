@@ -11,7 +11,7 @@ from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
 from karrot.eventlog.base import Cursor, LogUnavailableError, ReporterState
 from karrot.eventlog.postgres import PostgresEventLog, leader_lock
-from karrot.eventlog.postgres.buffered_transaction import NotLeadingError
+from karrot.eventlog.postgres.group_commit import NotLeadingError
 from karrot.reporters.base import Unreported
 from support.eventlog.appended_events import append_event
 from support.eventlog.postgres_log import open_postgres

@@ -1,6 +1,6 @@
-"""Runs each recipe through each situation of docs/cloudwatch.md in the closed loop, and makes the table of that page.
+"""Runs each recipe through each situation of docs/cloudwatch.md in the closed loop, and makes the tables of that page.
 
-To write the table into the page: ``PYTHONPATH=tests python -m support.autoscaling.recipe_table``
+To write the tables into the page: ``PYTHONPATH=tests python -m support.autoscaling.recipe_table``
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,25 +12,25 @@ from support.autoscaling.closed_loop_recipes import ECS, Recipe
 from support.burrow.fake.fake_burrow import Post
 from support.reporters.injected_faults import UNAVAILABLE
 
-RECIPES: Final = {
-    "`target-tracking` by messages": ECS["tracking-backlog"],
-    "`target-tracking` by age": ECS["tracking-seconds"],
-    "`step` by messages": ECS["step-messages"],
-    "`step` by age": ECS["step-seconds"],
-    "`from-zero` by messages": ECS["from-zero-backlog"],
-    "`from-zero` by age": ECS["from-zero-seconds"],
+RECIPES: Final[Mapping[str, Mapping[str, Recipe]]] = {
+    "by messages": {
+        "`target-tracking`": ECS["tracking-backlog"],
+        "`step`": ECS["step-messages"],
+        "`from-zero`": ECS["from-zero-backlog"],
+    },
+    "by age": {
+        "`target-tracking`": ECS["tracking-seconds"],
+        "`step`": ECS["step-seconds"],
+        "`from-zero`": ECS["from-zero-seconds"],
+    },
 }
+"""The tables of the page, and the recipes that are their columns."""
 PAGE: Final = Path(__file__).resolve().parents[3] / "docs" / "cloudwatch.md"
 _BEGIN: Final = "<!-- made by tests/support/autoscaling/recipe_table.py -->\n\n"
 _END: Final = "\n\n<!-- end of the table -->"
 _USUAL = 40.0
 _READ = 500.0
-_ALARMS: Final = {
-    "StatusAlarm": "status",
-    "NoLagAlarm": "missing lag",
-    "MaxCapacityAlarm": "maximum",
-    "HeartbeatAlarm": "heartbeat",
-}
+_ALARMS: Final = {"StatusAlarm": "S", "NoLagAlarm": "L", "MaxCapacityAlarm": "M", "HeartbeatAlarm": "H"}
 
 
 def _burst(loop: ClosedLoop) -> None:
@@ -95,25 +95,23 @@ def _stop_cloudwatch_for_ten_minutes(loop: ClosedLoop) -> None:
     loop.aws.fake.clear()
 
 
-def _idle_producer(loop: ClosedLoop) -> None:
-    loop.feed(0)
-    loop.run(60)
-
-
-SITUATIONS: Final[Mapping[str, Callable[[ClosedLoop], None]]] = {
-    "a burst: 700 messages/s for 20 min": _burst,
-    "a batch: 180,000 messages in 30 s, then an idle producer": _batch,
-    "one of 8 partitions is stuck for 90 min, 80 messages/s": _stuck_partition,
-    "the tasks run but read nothing, for 60 min": _dead_consumer,
-    "Burrow dies 5 min into a burst": _in_a_burst(_kill_burrow),
-    "Karrot dies 5 min into a burst": _in_a_burst(_kill_karrot),
-    "CloudWatch is down for 10 min of a burst": _in_a_burst(_stop_cloudwatch_for_ten_minutes),
-    "the producer is idle for 60 min": _idle_producer,
+SITUATIONS: Final[Mapping[str, tuple[Callable[[ClosedLoop], None], ...]]] = {
+    "a burst: 700 messages/s for 20 min": (_burst,),
+    "a batch: 180,000 messages in 30 s, then none": (_batch,),
+    "one of 8 partitions stuck for 90 min, 80 messages/s": (_stuck_partition,),
+    "the tasks read nothing for 60 min": (_dead_consumer,),
+    "Burrow or Karrot dies 5 min into a burst": (_in_a_burst(_kill_burrow), _in_a_burst(_kill_karrot)),
+    "CloudWatch is down for 10 min of a burst": (_in_a_burst(_stop_cloudwatch_for_ten_minutes),),
 }
 
 
-def outcome(recipe: Recipe, situation: Callable[[ClosedLoop], None], aws: LoopCloudWatch) -> str:
-    """Return the cell of a recipe in a situation: the tasks, when all messages were read, and the alarms."""
+def cell(recipe: Recipe, situation: str, aws: LoopCloudWatch) -> str:
+    """Return the cell of a recipe in a situation: the tasks, when all messages were read (minutes), and the alarms."""
+    [told] = {_outcome(recipe, each, aws) for each in SITUATIONS[situation]}
+    return told
+
+
+def _outcome(recipe: Recipe, situation: Callable[[ClosedLoop], None], aws: LoopCloudWatch) -> str:
     loop = ClosedLoop(recipe, aws, rate=_USUAL if recipe.least else 0.0).run(10)
     began_s, before = loop.now_s, loop.tasks
     loop.fired.clear()
@@ -126,41 +124,44 @@ def _facts(loop: ClosedLoop, began_s: float, before: int) -> Iterator[str]:
     most = max(moment.desired for moment in seen)
     if most > before:
         reached_s = next(moment.at_s for moment in seen if moment.desired == most)
-        yield f"{before} to {_counted(most)} in {_minutes(reached_s - began_s)}"
+        yield f"{most} in {_minutes(reached_s - began_s)}"
     worst = max(seen, key=lambda moment: moment.lag)
     if worst.lag > _READ and (read := [each for each in seen if each.at_s > worst.at_s and each.lag < _READ]):
-        yield f"all read after {_minutes(read[0].at_s - began_s)}"
+        yield f"read {_minutes(read[0].at_s - began_s)}"
     last = seen[-1].desired
     if last != most:
-        yield f"{_counted(last)} at the end"
+        yield f"end {last}"
     elif most == before:
-        yield f"stays at {_counted(last)}"
-    if fired := [name for alarm, name in _ALARMS.items() if alarm in loop.fired]:
-        yield f"alarm: {', '.join(fired)}"
-
-
-def _counted(tasks: int) -> str:
-    return f"{tasks} task{'' if tasks == 1 else 's'}"
+        yield f"stays at {last}"
+    if fired := [letter for alarm, letter in _ALARMS.items() if alarm in loop.fired]:
+        yield ",\u00a0".join(fired)
 
 
 def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min"
+    return f"{seconds / 60:.0f}"
 
 
-def row(situation: str, aws: LoopCloudWatch) -> str:
-    """Return the row of a situation: a cell for each recipe."""
-    cells = (outcome(recipe, SITUATIONS[situation], aws) for recipe in RECIPES.values())
+def row(table: str, situation: str, aws: LoopCloudWatch) -> str:
+    """Return the row of a situation in a table: a cell for each recipe."""
+    cells = (cell(recipe, situation, aws) for recipe in RECIPES[table].values())
     return f"| {situation} | {' | '.join(cells)} |"
 
 
-def documented() -> list[str]:
-    """Return the rows of the table in the page, below its head."""
-    return PAGE.read_text(encoding="utf-8").partition(_BEGIN)[2].partition(_END)[0].split("\n")[2:]
+def documented(table: str) -> list[str]:
+    """Return the rows of a table of the page, below its head."""
+    made = PAGE.read_text(encoding="utf-8").partition(_BEGIN)[2].partition(_END)[0]
+    [lines] = [each.split("\n") for each in made.split("\n\n") if each.startswith(f"| {table} |")]
+    return lines[2:]
+
+
+def _table(table: str, aws: LoopCloudWatch) -> str:
+    head = [f"| {table} | {' | '.join(RECIPES[table])} |", f"| --- |{' --- |' * len(RECIPES[table])}"]
+    return "\n".join([*head, *(row(table, situation, aws) for situation in SITUATIONS)])
 
 
 if __name__ == "__main__":
     with LoopCloudWatch() as aws:
-        head = [f"| | {' | '.join(RECIPES)} |", f"| --- |{' --- |' * len(RECIPES)}"]
-        made = "\n".join([*head, *(row(situation, aws) for situation in SITUATIONS)])
-    text = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(f"{text.partition(_BEGIN)[0]}{_BEGIN}{made}{_END}{text.partition(_END)[2]}", encoding="utf-8")
+        made = "\n\n".join(_table(each, aws) for each in RECIPES)
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(_BEGIN.rstrip())
+    after = rest.partition(_END.lstrip())[2]
+    PAGE.write_text(f"{before}{_BEGIN}{made}{_END}{after}", encoding="utf-8")

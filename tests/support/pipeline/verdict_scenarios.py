@@ -34,6 +34,9 @@ def _incidents() -> Rows:
         # The newest event of all groups is five minutes later: not yet silent.
         event_row(86_800, "warn", "a", consumer="heard five minutes ago"),
         event_row(60, "odd", "a", consumer="odd"),
+        # A gap of exactly five minutes is no silence.
+        event_row(0, "ok", consumer="five minutes apart"),
+        event_row(300, "ok", consumer="five minutes apart"),
         # Verdicts without an id form an incident until a verdict has an id.
         event_row(0, "warn", consumer="nameless"),
         event_row(200, "err", consumer="nameless"),

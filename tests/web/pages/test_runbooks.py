@@ -43,7 +43,7 @@ def test_the_runbook_of_an_alert_is_a_page_with_and_without_md(name: str) -> Non
     page = read(website, f"/runbooks/{name}")
     assert read(website, f"/runbooks/{name}.md") == page
     assert re.findall(r"<h1>.*?</svg>(\w+)</span> (\w+)</h1>", page, re.DOTALL) == [(ALERTS[name], name)]
-    assert re.findall(r"<h2>(.*?)</h2>", article(page)) == ["What to look at", "Likely causes", "What to do"]
+    assert re.findall(r"<h2>(.*?)</h2>", article(page)) == ["What to check", "What to do"]
 
 
 def test_the_index_has_every_alert_in_the_order_of_the_rules() -> None:
