@@ -119,7 +119,7 @@ def _by_rates(known: Known) -> Found | None:
     own = rates.get(place_of(worst)) if worst else None
     if worst and own and number and known.has_all and 2 * (worst.current_lag or 0) >= lag:
         made, read = (now.made - own.made) / number, (now.read - own.read) / number
-        if own.made >= _HOT * made and own.read >= _LESS * read:
+        if own.made > 0 and own.made >= _HOT * made and own.read >= _LESS * read:
             values = {"at": name_of(worst), "share": round(own.made / now.made, 2), "made": own.made, "read": own.read}
             return Found("hot_key", {**values, "other_made": made, "other_read": read}, at=worst)
     if known.before is None or known.newest is None or not rates or not rates.keys() <= earlier.keys():
@@ -149,7 +149,7 @@ def _at_risk(known: Known, found: Found) -> Found:
     if watched is None or watched.retention_margin is None or before is None or newest is None:
         return found._replace(reason="")
     old, rates = places(before), flows(newest, known.partitions)
-    seconds = (newest.observed_at_ms - before.observed_at_ms) / 1000
+    seconds = max(1, newest.observed_at_ms - before.observed_at_ms) / 1000
     for one in known.read:
         was = old[place_of(one)].log_start if place_of(one) in old else None
         start, position, lag = one.log_start, one.position, one.current_lag or 0

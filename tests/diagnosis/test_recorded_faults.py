@@ -194,3 +194,22 @@ def test_a_name_cannot_end_a_command() -> None:
     key = facts.state.key._replace(consumer="a b'; rm -rf $HOME #{x}")
     lines = [each.command for each in explain(replace(facts, state=replace(facts.state, key=key))).commands]
     assert all("""--group 'a b'"'"'; rm -rf $HOME #{x}' --describe""" in line for line in lines)
+
+
+def test_a_group_with_one_event_is_explained() -> None:
+    facts = known("retention_near")
+    assert explain(replace(facts, before=facts.newest)).cause == "not_known"
+
+
+def test_a_topic_without_new_messages_has_no_hot_key() -> None:
+    facts = known("hot_key")
+    assert explain(replace(facts, partitions=tuple(map(quiet, facts.partitions)))).cause == "slow_consumer"
+
+
+def quiet(one: PartitionLag) -> PartitionLag:
+    """Return a partition that gets nothing, where the group reads nothing. The first one has most of the lag."""
+    assert one.end is not None
+    lag = 90 if one.partition == 0 else 4
+    end = one.end._replace(lag=lag, log_end=None)
+    start = end._replace(timestamp_ms=end.timestamp_ms - 60_000, observed_at_ms=end.timestamp_ms - 62_000)
+    return replace(one, start=start, end=end, log_end=None, current_lag=lag)
