@@ -58,9 +58,9 @@ def _by_state(known: Known, stuck: Sequence[PartitionLag]) -> Found | None:
 
 def _storm(known: Known) -> Found | None:
     (number, seconds), members = known.rebalances, known.members or 0
-    of_deployment, is_ok = max(_STORM, 2 * members + 1), known.state.summary.status is Status.OK
-    values = {"number": number, "span": seconds, "members": members}
-    return Found("rebalance_storm", values) if number >= (max if is_ok else min)(_SURE_STORM, of_deployment) else None
+    is_ok, values = known.state.summary.status is Status.OK, {"number": number, "span": seconds, "members": members}
+    enough = max(_SURE_STORM, 6 * members) if is_ok else min(_SURE_STORM, max(_STORM, 2 * members + 1))
+    return Found("rebalance_storm", values) if number >= enough else None
 
 
 def _no_members(known: Known, stuck: Sequence[PartitionLag]) -> Found | None:
@@ -85,10 +85,7 @@ def _went_back(known: Known) -> Found | None:
 
 
 def _stuck(known: Known, stuck: Sequence[PartitionLag]) -> Found | None:
-    """Tell a consumer that hangs from a record that cannot be read, by the other partitions of the same consumer.
-
-    Two members with the same host and client id cannot be told apart.
-    """
+    """Tell a consumer that hangs from an unreadable record by its other partitions. Equal owners can be two members."""
     has_nothing = any(one.first_unread and one.first_unread.written_ms is None for one in stuck)
     if has_nothing or not known.members or not known.has_all or any(not any(owner(one)) for one in stuck):
         return None
@@ -112,6 +109,9 @@ def _by_rates(known: Known) -> Found | None:
     """Compare the rates of the partitions with each other, and with the time before the incident."""
     rates, earlier = flows(known.newest, known.partitions), flows(known.before)
     now, number = total(rates.values()), len(rates) - 1
+    now_ms = known.newest.observed_at_ms if known.newest else 0
+    if any(one.current_lag and 2 * (now_ms - (moved_ms(one) or 0)) > known.window_ms for one in known.read):
+        return None  # a partition that has just stopped looks slow
     if now.read > now.made:
         return Found("catching_up") if known.state.summary.signals.catch_up_seconds else None
     lag = sum(one.current_lag or 0 for one in known.read)
@@ -129,7 +129,8 @@ def _by_rates(known: Known) -> Found | None:
     is_more, kept_up = now.made >= _MORE * was.made, was.read >= _LESS * was.made
     if kept_up and is_more and now.read >= _EQUAL * was.read:
         return Found("producer_burst", changed)
-    return Found("slow_consumer", changed) if kept_up and not is_more and now.read <= _LESS * was.read else None
+    is_slow = now.read <= _LESS * was.read and all(rates[at].read <= _EQUAL * earlier[at].read for at in rates)
+    return Found("slow_consumer", changed) if kept_up and not is_more and is_slow else None
 
 
 def _left(known: Known) -> Found | None:

@@ -126,6 +126,30 @@ def test_without_the_time_before_the_incident_a_slow_group_is_not_known() -> Non
         told_unknown(replace(known(name), before=None), "What changed")
 
 
+def test_a_partition_that_has_just_stopped_is_no_slow_consumer() -> None:
+    facts = known("slow_consumer")
+    assert facts.newest is not None
+    told_unknown(changed(facts, 0, moved_at_ms=facts.newest.observed_at_ms - 12_000), "What changed")
+
+
+def test_a_group_that_is_slow_on_one_partition_alone_is_no_slow_consumer() -> None:
+    facts = known("slow_consumer")
+    assert facts.before is not None
+    fast = next(one for one in facts.before.partitions if one.partition == 0)
+    assert fast.start is not None
+    assert fast.end is not None
+    steady = fast._replace(start=fast.start._replace(offset=fast.end.offset - 2, lag=2))
+    others = (one for one in facts.before.partitions if one.partition != 0)
+    told_unknown(replace(facts, before=facts.before._replace(partitions=(steady, *others))), "What changed")
+
+
+def test_a_healthy_group_with_many_deployments_is_no_storm() -> None:
+    facts = known("rebalance_storm")
+    assert facts.watched is not None
+    assert facts.state.summary.status_text == "OK"
+    assert explain(replace(facts, watched=replace(facts.watched, members=4))).cause == "none"
+
+
 def test_a_slower_consumer_and_a_faster_producer_together_are_not_known() -> None:
     for name, slower, faster in (("producer_burst", 0.3, 0), ("slow_consumer", 1, 2000)):
         facts = known(name)
