@@ -219,7 +219,7 @@ class LogEndsFromParquet:
 
 
 def _look_of(table: pa.Table, topics: Collection[str]) -> LogEndLook:
-    """Convert a table with the columns of `_SAMPLE`."""
+    """Convert a table with the columns of `_SAMPLE` to a `LogEndLook`."""
     topic, partition = (table.column(name).to_pylist() for name in _SAMPLE.names[:2])
     at_ms, offset = (table.column(name).to_numpy().astype(np.int64) for name in _SAMPLE.names[2:])
     return LogEndLook([*map(TopicPartition, topic, partition)], at_ms, offset, topics)
