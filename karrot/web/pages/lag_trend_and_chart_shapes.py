@@ -111,7 +111,7 @@ class Spark(NamedTuple):
 
 
 class ChartPoint(NamedTuple):
-    """A part of the width, in percent, where the mouse pointer shows an event."""
+    """A range of the chart's width, in percent. While the mouse pointer is in it, the chart shows this event."""
 
     at: float
     width: float
@@ -130,7 +130,7 @@ class GroupCharts(NamedTuple):
 
 
 def point(summary: EventSummary) -> Point:
-    """Make the point of an event's total lag."""
+    """Return the chart's point for an event's total lag."""
     return summary.observed_at_ms / 1000, summary.total_lag
 
 
