@@ -303,6 +303,7 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
         cut_off=partial(cut_off, log),
         heard=log.heard,
         event=log.event,
+        live=log.live,
     )
     found = {point.value: point for point in entry_points(group=GROUP, name=name)}
     if len(found) != 1:
@@ -327,6 +328,8 @@ def options_of(settings: Settings, reporter: str) -> object:
             )
         case "archive":
             return replace(settings.archive, place=settings.archive.place or settings.data_dir / "archive")
+        case "notify":
+            return settings.notify.config, settings.external_url
     return {"cloudwatch": settings.cloudwatch, "kafka": settings.kafka}.get(reporter)
 
 

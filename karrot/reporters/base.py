@@ -4,7 +4,7 @@ An entry point of the group ``karrot.reporters`` names a function that takes a `
 `PushReporter` gets the events after its cursor. A `PullReporter` is read at each scrape.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
@@ -50,6 +50,7 @@ class Context:
     cut_off: Callable[[], frozenset[str]] = frozenset
     heard: Callable[[], Mapping[str, int]] = dict
     event: Callable[[int], StoredEvent | None] = lambda _: None
+    live: Callable[[], Sequence[GroupState]] = tuple
     options: Any = None
 
 

@@ -193,11 +193,21 @@ class Kafka:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """The settings of the ``notify`` reporter."""
+
+    config: Path | None = optional(
+        types.path,
+        "The TOML file with the channels of the notify reporter. It holds their secrets. Needs karrot-burrow[notify].",
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The settings that Karrot runs with. Durations are in seconds, sizes in bytes.
 
-    A built-in reporter gets only its own section: `CloudWatch`, `Archive` or `Kafka`.
+    A built-in reporter gets only its own section: `CloudWatch`, `Archive`, `Kafka` or `Notify`.
     """
 
     log: str = option(
@@ -285,6 +295,7 @@ class Settings:
     cloudwatch: CloudWatch = field(default=CloudWatch())
     archive: Archive = field(default=Archive())
     kafka: Kafka = field(default=Kafka())
+    notify: Notify = field(default=Notify())
     tables_dir: Path | Bucket | None = optional(
         types.place,
         "The folder or s3://bucket/prefix with the pipeline's tables. The page of a group shows data from these "
@@ -374,7 +385,7 @@ class Settings:
         }
 
 
-SECTIONS = {"cloudwatch": CloudWatch, "archive": Archive, "kafka": Kafka}
+SECTIONS = {"cloudwatch": CloudWatch, "archive": Archive, "kafka": Kafka, "notify": Notify}
 """The built-in reporters that have settings, each with its section."""
 
 

@@ -14,7 +14,7 @@ from karrot.settings.loading import load
 from karrot.settings.options import OPTIONS
 from support.manual_clock import ManualClock
 
-_BUILT_IN = ("archive", "cloudwatch", "kafka", "prometheus", "stdout")
+_BUILT_IN = ("archive", "cloudwatch", "kafka", "notify", "prometheus", "stdout")
 _NAMES = {option.name for option in OPTIONS}
 
 
@@ -39,6 +39,7 @@ def make_context(
         cut_off=partial(cut_off, log),
         heard=log.heard,
         event=log.event,
+        live=log.live,
         options=options_of(name, settings or {}),
     )
 

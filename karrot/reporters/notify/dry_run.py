@@ -1,0 +1,39 @@
+"""Replays the events of a log, and yields the messages that they would have sent."""
+
+from collections.abc import Iterator
+from itertools import chain
+
+from karrot.event import GroupKey
+from karrot.eventlog.base import Cursor, EventLog, GroupState
+from karrot.eventlog.next_group_state import Arrival, after
+from karrot.reporters.base import Unreported
+from karrot.reporters.notify.messages import Message, Writer
+from karrot.reporters.notify.reporter import Channel, Memory, in_trouble
+from karrot.reporters.notify.routes import Routes
+
+_STEP_MS = 10_000
+
+
+def replay(
+    routes: Routes, external_url: str | None, log: EventLog, stale_after_ms: int
+) -> Iterator[tuple[int, str, Message]]:
+    """Yield the wall time, the channel and the text of each message, oldest first. No channel fails in a replay."""
+    writer, live, tick_ms = Writer(external_url, routes.team, log.event), dict[GroupKey, GroupState](), 0
+    channels = [Channel(name, route, writer, Memory()) for name, (route, _) in routes.channels.items()]
+    ahead_ms = log.wall_ms_at(log.log_time_ms()) - log.log_time_ms()
+    for stored in chain(Unreported(log, Cursor(log.log_id, 0)), (None,)):
+        now_ms = log.log_time_ms() if stored is None else stored.log_time_ms
+        tick_ms = tick_ms or now_ms
+        while tick_ms <= now_ms:
+            live = {key: state for key, state in live.items() if tick_ms - state.log_time_ms < stale_after_ms}
+            bad = {key: state for key, state in live.items() if in_trouble(state)}
+            for channel in channels:
+                while message := channel.next_message(bad, live, tick_ms, tick_ms + ahead_ms):
+                    channel.sent(message, tick_ms)
+                    yield tick_ms + ahead_ms, channel.name, message
+            tick_ms += _STEP_MS
+        if stored is not None:
+            key = GroupKey(stored.event.cluster, stored.event.consumer)
+            arrived = Arrival(key, stored.event, stored.body, now_ms, now_ms, stored.summary, stale_after_ms)
+            state = after(live.pop(key, None), stored.seq, arrived)
+            live |= {} if state.gone else {key: state}

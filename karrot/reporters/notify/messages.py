@@ -1,0 +1,143 @@
+"""Writes the messages about incidents: one for each change of an incident, or one for many changes at once."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+from urllib.parse import quote
+
+from karrot.event import ABANDONED, AgeKind, GroupKey
+from karrot.eventlog.base import EventSummary, GroupState, StoredEvent
+from karrot.runbooks_and_remedies import DOCS_URL
+from karrot.text import count, counted, duration, moment, visible
+from karrot.web.pages.causes import Cause, cause
+
+_SURE = {AgeKind.AT_LEAST: "≥ ", AgeKind.EXTRAPOLATED: "≈ "}
+_KINDS = {"ERR": "failure", "WARN": "warning"}
+_NAMED = 5
+
+
+class Told(NamedTuple):
+    """An open incident that a channel knows, with the worst status that the channel knows."""
+
+    key: GroupKey
+    incident_id: str
+    status: str
+    since_ms: int
+
+
+class Change(NamedTuple):
+    """A change that a channel does not know: ``opened``, ``worse`` or ``closed``. ``state`` is the group's, if live."""
+
+    what: str
+    told: Told
+    state: GroupState | None
+
+
+class Message(NamedTuple):
+    """A message before it has a format: lines with a label. ``kind`` is one of Apprise's notification types."""
+
+    title: str
+    lines: Sequence[tuple[str, str]]
+    kind: str
+    changes: Sequence[Change] = ()
+
+    def body(self) -> str:
+        return "\n".join(map(": ".join, self.lines))
+
+    def markdown(self, escape: Callable[[str], str]) -> str:
+        links = {"Page", "Runbook"}
+        lines = (f"[{label}]({text})" if label in links else escape(f"{label}: {text}") for label, text in self.lines)
+        return "\n\n".join(lines)
+
+
+class Writer(NamedTuple):
+    """Writes messages. ``event`` finds an event of the log."""
+
+    external_url: str | None
+    team: Callable[[str], str | None]
+    event: Callable[[int], StoredEvent | None]
+
+    def one(self, change: Change, now_ms: int) -> Message:
+        """Write the message about one change."""
+        what, told, state = change
+        began = moment(datetime.fromtimestamp(told.since_ms // 1000, UTC))
+        lines = [("Since", f"{began} ({duration(max(0, now_ms - told.since_ms) / 1000)})")]
+        why = None if state is None or what == "closed" else _cause(state)
+        if what == "closed":
+            lines.append(("End", _end(change)))
+        elif state is not None:
+            lines += [("Behind", _behind(state.summary)), *self._worst(state)]
+        if why is not None:
+            lines += [("Cause", why.sentence), *([("Check", why.look)] if why.look else [])]
+        if team := self.team(told.key.consumer):
+            lines.append(("Team", team))
+        if self.external_url:
+            asked = f"cluster={quote(told.key.cluster, safe='')}&consumer={quote(told.key.consumer, safe='')}"
+            lines.append(("Page", f"{self.external_url}/group?{asked}"))
+        if why is not None and why.runbook:
+            runbooks, ending = (self.external_url, "") if self.external_url else (DOCS_URL, ".md")
+            lines.append(("Runbook", f"{runbooks}/runbooks/{why.runbook}{ending}"))
+        title = {"opened": told.status, "worse": f"Worse, {told.status}", "closed": "Over"}[what]
+        kind = "success" if what == "closed" else _KINDS[told.status]
+        return Message(f"{title}: {_name(told)}", lines, kind, [change])
+
+    def many(self, changes: Sequence[Change]) -> Message:
+        """Write one message about many changes, with the worst of them."""
+        is_over, bad = changes[0].what == "closed", sum(each.told.status == "ERR" for each in changes)
+        numbers = ", ".join(f"{count(n)} {name}" for name, n in (("ERR", bad), ("WARN", len(changes) - bad)) if n)
+        where = ", ".join(sorted({_safe(each.told.key.cluster) for each in changes})[:_NAMED])
+        lines = [(f"{each.told.status} {_name(each.told)}", _end(each) if is_over else _line(each)) for each in changes]
+        lines = lines[:_NAMED] + [("More", count(len(changes) - _NAMED))] * (len(changes) > _NAMED)
+        lines += [("Page", f"{self.external_url}/")] if self.external_url else []
+        title = f"{'Over' if is_over else 'Trouble'}: {counted(len(changes), 'group')} on {where} ({numbers})"
+        return Message(title, lines, "success" if is_over else "failure" if bad else "warning", changes)
+
+    def _worst(self, state: GroupState) -> list[tuple[str, str]]:
+        stored = self.event(state.seq)
+        partitions = (*stored.event.partitions, stored.event.max_lag) if stored else ()
+        known = (each for each in partitions if each is not None)
+        of = max(known, key=lambda one: (one.status or 0, one.current_lag or 0), default=None)
+        if of is None:
+            return []
+        client = f" ({_safe(of.client_id)})" if of.client_id else ""
+        owner = f"{_safe(of.owner.lstrip('/'))}{client}" if of.owner else "not known"
+        return [("Worst partition", f"{_safe(of.topic)} {of.partition}, owner {owner}")]
+
+
+def _cause(state: GroupState) -> Cause | None:
+    at_ms, commit_ms = state.summary.observed_at_ms, state.summary.last_commit_ms
+    return cause(state, None if commit_ms is None else max(0, at_ms - commit_ms) / 1000)
+
+
+def _end(change: Change) -> str:
+    """Say how an incident ended, as far as Karrot knows it."""
+    told, state = change.told, change.state
+    if state is None:
+        return "there are no verdicts on the group any more: it is deleted, or its source is silent"
+    if state.summary.status_text == ABANDONED:
+        return "the group is abandoned: it has no members"
+    if state.incident.open_id not in {None, told.incident_id}:
+        return "a new incident follows"
+    return f"the group is {visible(state.summary.status_text)}, {_behind(state.summary)}"
+
+
+def _behind(summary: EventSummary) -> str:
+    seconds, kind = summary.signals.lag_seconds, summary.signals.lag_seconds_kind
+    lag = "lag not known" if summary.total_lag is None else f"{counted(summary.total_lag, 'message')} behind"
+    sure = "" if kind is None else _SURE.get(kind, "")
+    return lag if seconds is None else f"{lag}, the oldest is {sure}{duration(seconds)} old"
+
+
+def _line(change: Change) -> str:
+    why = change.state and _cause(change.state)
+    behind = _behind(change.state.summary) if change.state else ""
+    return f"{behind}; {why.brief}" if why and why.brief else behind
+
+
+def _name(told: Told) -> str:
+    return f"{_safe(told.key.consumer)} on {_safe(told.key.cluster)}"
+
+
+def _safe(name: str) -> str:
+    """Show a name on one line. A zero-width space keeps ``@everyone`` in a name from calling everyone."""
+    return visible(name).replace("@", "@\u200b")
