@@ -64,7 +64,7 @@ def configure(level: str, stream: TextIO, *, console: bool | None = None) -> Non
     rendering: list[Processor] = [structlog.processors.format_exc_info, _ordered, structlog.processors.JSONRenderer()]
     if stream.isatty() if console is None else console:
         plain = structlog.dev.plain_traceback
-        rendering = [_printable, structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain)]
+        rendering = [_printable, structlog.dev.ConsoleRenderer(colors=has_colours(stream), exception_formatter=plain)]
     handler = _Handler(stream)
     handler.name = _HANDLER
     handler.setFormatter(
@@ -76,6 +76,11 @@ def configure(level: str, stream: TextIO, *, console: bool | None = None) -> Non
     root = logging.getLogger()
     root.handlers = [each for each in root.handlers if each.name != _HANDLER] + [handler]
     root.setLevel(level)
+
+
+def has_colours(stream: TextIO) -> bool:
+    """Whether to write colours: only to a terminal that has them, and not if ``NO_COLOR`` is set (no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _shortened(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -131,10 +131,13 @@ CODES: dict[str, Code] = {
     ),
     "bad_request": Code(400, "Karrot does not understand the request", "Compare the request with /openapi.json."),
     "not_found": Code(
-        404, "Nothing was found at this address", "See /openapi.json for the routes, and / for the groups."
+        404,
+        "Nothing was found at this address",
+        "See /openapi.json for the routes, and / for the groups. Burrow must post to /burrow.",
     ),
-    "method_not_allowed": Code(405, "The route does not accept this method", "Use a method from the header Allow."),
+    "method_not_allowed": Code(
+        405,
+        "The route does not accept this method",
+        "Use a method from the header Allow. Burrow must post to /burrow.",
+    ),
 }
-
-OF_EVENTS = tuple(code for code in CODES if code not in ("not_found", "method_not_allowed"))
-"""The problem codes of ``/burrow``."""

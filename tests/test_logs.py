@@ -125,7 +125,19 @@ def test_an_exception_is_one_field_of_one_line() -> None:
     assert re.search(r"ZeroDivisionError: .*\bby zero$", ours["exception"])  # Python 3.14 has another text
 
 
-def test_a_terminal_gets_readable_lines() -> None:
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_a_user_who_wants_no_colours_gets_none(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    stream = Terminal()
+    logs.configure("INFO", stream)
+    structlog.get_logger("a").info("event stored", consumer="orders")
+    assert "event stored" in stream.getvalue()
+    assert "\x1b[" not in stream.getvalue()
+
+
+def test_a_terminal_gets_readable_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     stream = Terminal()
     logs.configure("INFO", stream)
     structlog.get_logger("a").info("event stored", consumer="orders")

@@ -21,6 +21,7 @@ ONLY_PROMETHEUS_SEES = {
     "KarrotMessagesLost": "watch exports it, no page shows it",
     "KarrotRetentionRisk": "predicts by two hours of samples",
     "KarrotStandbyBehind": "the API shows the standbys, but only the alert judges them",
+    "KarrotEvaluateBehind": "evaluate is another process, and its own port has its metrics and its health",
     "KarrotPipelineBehind": "the pipeline is another process, and its own port has its metrics",
 }
 """Alerts on problems that neither a page nor the doctor reports, and the reasons."""

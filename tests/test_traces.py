@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from karrot.burrow.payload import to_wire
-from karrot.doctor import look
+from karrot.doctor import read_all
 from karrot.doctor.read_karrot import KarrotSeen
 from karrot.event import TEST_CLUSTERS
 from support.burrow.lag_events import make_event
@@ -119,7 +119,7 @@ def assert_no_trace(service: Service) -> None:
     assert [name for name in TEST_CLUSTERS if f'cluster="{name}"' in told] == []
     assert service.metric("karrot_webhook_events_total", kind="incident") == 0
     assert service.metric("karrot_consumers") == 1
-    seen = look(None, address(service)).karrot
+    seen = read_all(None, address(service)).karrot
     assert isinstance(seen, KarrotSeen)
     assert {each.cluster for each in seen.groups or ()} == {"prod-eu"}
     assert examined(service)[0] == 0
@@ -230,7 +230,7 @@ def test_only_a_posted_cluster_of_this_name_is_a_test_and_it_can_be_forgotten_at
             assert service.post(verdict(cluster, "watched"), {"Karrot-Source": "kafka"}).status == 202
             assert service.post(verdict(cluster, "posted")).status == 202
             assert service.metric("karrot_consumer_lag", cluster=cluster, consumer="watched") is not None
-        seen = look(None, address(service)).karrot
+        seen = read_all(None, address(service)).karrot
         assert isinstance(seen, KarrotSeen)
         assert [each.consumer for each in seen.groups or ()] == ["watched"] * 2
         assert "try posted deleted: 202" in forget("try", service)

@@ -169,7 +169,9 @@ def test_a_reload_with_wrong_settings_keeps_the_old(tmp_path: Path, monkeypatch:
     assert [each["code"] for each in told] == ["settings_refused", "restart_needed"]
     assert told[1]["settings"] == "KARROT_BIND"
     shown = [(call.kwargs["name"], call.kwargs["value"]) for call in log.calls if call.args == ("setting",)]
-    assert shown == [("KARROT_BIND", "127.0.0.1:1"), ("KARROT_THREADS", "3"), ("KARROT_THREADS", "4")]
+    directory = ("KARROT_DATA_DIR", str(Path("karrot-data").absolute()))
+    threads = [("KARROT_THREADS", "3"), directory, ("KARROT_THREADS", "4"), directory]
+    assert shown == [("KARROT_BIND", "127.0.0.1:1"), *threads]
 
 
 def test_a_worker_that_cannot_start_waits_before_the_next_one_starts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -472,7 +474,7 @@ def test_the_pages_query_the_tables_of_the_settings(
     tables.mkdir(parents=True)
     with service_of(settings(event_log="memory", workers="1", data_dir="data", **named)) as service:
         assert service.context.last_weeks("prod-eu", "orders-svc") is None
-        assert opened_tables == [tables]
+        assert opened_tables == [tables if named else tables.absolute()]
     assert opened_tables == []
 
 

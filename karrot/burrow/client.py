@@ -80,8 +80,6 @@ class StorageModule(Struct, frozen=True, rename="kebab"):
     intervals: int = 0
     min_distance: int = 0
     expire_group: int = 0
-    group_allowlist: str | None = None
-    group_whitelist: str | None = None
 
 
 class ConsumerModule(Struct, frozen=True, rename="kebab"):
@@ -92,8 +90,6 @@ class ConsumerModule(Struct, frozen=True, rename="kebab"):
     servers: tuple[str, ...] | None = None
     client_profile: ClientProfile | None = None
     start_latest: bool = False
-    group_allowlist: str | None = None
-    group_whitelist: str | None = None
 
 
 class EvaluatorModule(Struct, frozen=True, rename="kebab"):
@@ -122,7 +118,6 @@ class NotifierModule(Struct, frozen=True, rename="kebab"):
     url_close: str | None = None
     method_open: str | None = None
     method_close: str | None = None
-    noverify: str | None = None
     group_allowlist: str | None = None
     group_whitelist: str | None = None
 
@@ -222,13 +217,10 @@ class Burrow(HttpClient):
         return tuple(sorted(getattr(reply, field) or ()))
 
     def _read(self, kind: type[T], *path: str) -> T:
-        return _understood(self._get(*path), lambda body: decode(body, msgspec.json.Decoder(kind)))
-
-    def _get(self, *path: str) -> Answer:
         answer = self._ask("v3", *path)
         if answer.status != _OK:
             raise _refusal(answer)
-        return answer
+        return _understood(answer, lambda body: decode(body, msgspec.json.Decoder(kind)))
 
     def _ask(self, *path: str) -> Answer:
         address = "".join(f"/{_escaped(part)}" for part in path)

@@ -1,4 +1,4 @@
-"""``karrot doctor``: finds problems between Burrow or evaluate, Karrot and Prometheus, and prints how to solve them."""
+"""``karrot doctor``: finds problems between Burrow, Karrot and Prometheus, and prints how to solve them."""
 
 import json
 import sys
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karrot.cli.errors import Refused, valid
-from karrot.cli.options import secret, url_option
+from karrot.cli.errors import valid
+from karrot.cli.options import LOCAL_KARROT, json_option, karrot_option, secret, url_option
 from karrot.cli.print_table import print_lines, safe
 from karrot.text import counted_plain
 
@@ -28,38 +28,24 @@ _COUNTED = {"fault": "fault", "warn": "warning", "note": "note", "ok": "check"}
 
 @click.command(short_help="Find problems from Burrow to Prometheus.")
 @url_option("--burrow", envvar="KARROT_BURROW_URL", help="Address of Burrow, such as http://burrow:8000.")
-@url_option("--karrot", help="Address of Karrot, such as http://karrot:5000.")
+@karrot_option("karrot", help=f"Address of Karrot.  [default: KARROT_URL, or {LOCAL_KARROT} without any address]")
 @url_option("--prometheus", help="Address of Prometheus, such as http://prometheus:9090.")
-@url_option(
-    "--evaluate",
-    metavar="URL",
-    help="Address of the --metrics-port of karrot pipeline evaluate, such as http://evaluate:9464.",
-)
 @click.option("--all", "with_ok", is_flag=True, help="Also print a line for each check that passed.")
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
-def doctor(
-    burrow: str | None,
-    karrot: str | None,
-    prometheus: str | None,
-    *,
-    evaluate: str | None,
-    with_ok: bool,
-    as_json: bool,
-) -> None:
+@json_option("Print one line of JSON.")
+def doctor(burrow: str | None, karrot: str | None, prometheus: str | None, *, with_ok: bool, as_json: bool) -> None:
     """Find problems on the path from Burrow through Karrot to Prometheus, and print a remedy for each.
 
     The command checks Burrow, Karrot and Prometheus. It only reads, and changes nothing. Without --burrow, it uses the
-    address in KARROT_BURROW_URL. It sends the token in KARROT_API_TOKEN (or KARROT_API_TOKEN_FILE) to Karrot. With
-    --evaluate, it checks that karrot pipeline evaluate judges the groups in time. Burrow is then not needed.
+    address in KARROT_BURROW_URL. It sends the token in KARROT_API_TOKEN (or KARROT_API_TOKEN_FILE) to Karrot.
 
     The exit code is 1 if there is a fault or a warning, and 0 if there is none. It is 2 for wrong options.
     """
-    from karrot.doctor import examine, look
+    from karrot.doctor import examine, read_all
 
-    if not (burrow or karrot or prometheus or evaluate):
-        raise Refused("there is nothing to check: give at least one of --burrow, --evaluate, --karrot and --prometheus")
+    if not (burrow or karrot or prometheus):
+        karrot = LOCAL_KARROT
     token = valid(partial(secret, "KARROT_API_TOKEN"))
-    findings = examine(look(burrow, karrot, prometheus, evaluate=evaluate, token=token))
+    findings = examine(read_all(burrow, karrot, prometheus, token=token))
     is_wrong = any(finding.level.is_wrong for finding in findings)
     line = json.dumps({"wrong": is_wrong, "findings": [asdict(each) for each in findings]})
     print_lines([line] if as_json else _lines(findings, with_ok=with_ok))
@@ -73,10 +59,12 @@ def _lines(findings: "Sequence[Finding]", *, with_ok: bool) -> list[str]:
 
 
 def _line(finding: "Finding") -> str:
+    from karrot.logs import has_colours
+
     mark, plain = _MARKS[finding.level]
-    level = click.style(
-        f"{mark if _can_write(mark) else plain} {finding.level:<5}", fg=_COLOURS[finding.level], bold=True
-    )
+    level = f"{mark if _can_write(mark) else plain} {finding.level:<5}"
+    if has_colours(sys.stdout):
+        level = click.style(level, fg=_COLOURS[finding.level], bold=True)
     line = f"{level}  {safe(finding.what)}"
     if finding.level == "ok":
         return line
@@ -86,8 +74,8 @@ def _line(finding: "Finding") -> str:
 
 def _sum(findings: "Sequence[Finding]", *, with_ok: bool) -> str:
     counts = {level: sum(finding.level == level for finding in findings) for level in _MARKS}
-    told = ", ".join(counted_plain(number, _COUNTED[level]) for level, number in counts.items())
-    return f"{told} passed{'' if with_ok or not counts['ok'] else ' (--all shows them)'}"
+    summary = ", ".join(counted_plain(number, _COUNTED[level]) for level, number in counts.items())
+    return f"{summary} passed{'' if with_ok or not counts['ok'] else ' (--all shows them)'}"
 
 
 def _can_write(text: str) -> bool:

@@ -17,7 +17,7 @@ import click
 
 from karrot.cli.errors import NotDone, Refused, valid
 from karrot.cli.groups_status_lag import OFFSETS
-from karrot.cli.options import Command, option_set, read_span, reads
+from karrot.cli.options import Command, json_option, option_set, read_span, reads
 from karrot.cli.print_table import (
     UNKNOWN,
     Column,
@@ -27,7 +27,6 @@ from karrot.cli.print_table import (
     print_lines,
     safe,
     shown,
-    terminal_width,
 )
 from karrot.text import compact_duration, counted_plain, to_minute, to_second
 
@@ -110,7 +109,7 @@ def _asking(*options: Callable[[Command], Command]) -> Callable[[Command], Comma
             help="End with an error if the answer takes longer.",
         ),
         *options,
-        click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of a table."),
+        json_option("Print one line of JSON instead of a table."),
     )
 
 
@@ -213,10 +212,10 @@ def _when(moment: datetime, at: datetime) -> str:
 
 
 _GROUPS = (
-    Column("CLUSTER", "cluster", may_be_cut=True, goes=4),
-    Column("GROUP", "group", may_be_cut=True),
+    Column("CLUSTER", "cluster"),
+    Column("GROUP", "group"),
     Column("STATUS", "status"),
-    Column("WORST", "worst_status", goes=3),
+    Column("WORST", "worst_status"),
     Column("LAG", "lag", is_number=True),
     Column("MAX-LAG", "lag_max", is_number=True),
     Column(
@@ -224,12 +223,11 @@ _GROUPS = (
         "lag_seconds_max",
         lambda seconds: cell(None if seconds is None else round(seconds)),
         is_number=True,
-        goes=2,
     ),
-    Column("MINUTES", "minutes", is_number=True, goes=1),
+    Column("MINUTES", "minutes", is_number=True),
     Column("NOT-OK", "minutes_not_ok", is_number=True),
     Column("INCIDENTS", "incidents", is_number=True),
-    Column("LAST", "last_at", to_minute, goes=5),
+    Column("LAST", "last_at", to_minute),
 )
 
 
@@ -284,14 +282,14 @@ def _lasted(row: Mapping[str, Any]) -> str:
 _INCIDENTS = (
     Column("STARTED", "started_at", to_minute),
     Column("LASTED", text=_lasted, is_number=True),
-    Column("CLUSTER", "cluster", may_be_cut=True, goes=4),
-    Column("GROUP", "group", may_be_cut=True),
+    Column("CLUSTER", "cluster"),
+    Column("GROUP", "group"),
     Column("WORST", "worst_status"),
     Column("PEAK-LAG", "peak_lag", is_number=True),
     Column("ENDED-BY", "ended_by", lambda by: safe(by or "open")),
-    Column("EVENTS", "events", is_number=True, goes=2),
-    Column("TOPICS", "topics", lambda topics: ", ".join(map(safe, topics)) or UNKNOWN, may_be_cut=True, goes=3),
-    Column("INCIDENT", "incident_id", may_be_cut=True, goes=1),
+    Column("EVENTS", "events", is_number=True),
+    Column("TOPICS", "topics", lambda topics: ", ".join(map(safe, topics)) or UNKNOWN),
+    Column("INCIDENT", "incident_id"),
 )
 
 
@@ -417,7 +415,7 @@ def _owner(row: Mapping[str, Any]) -> str:
     return "/".join(safe(each) for each in parts if each) or UNKNOWN
 
 
-_DESCRIBED = (*OFFSETS, Column("OWNER", text=_owner, may_be_cut=True, goes=1))
+_DESCRIBED = (*OFFSETS, Column("OWNER", text=_owner))
 
 
 @click.command()
@@ -446,7 +444,7 @@ def describe(at: datetime, look_back: timedelta, **given: Any) -> None:
 def described_lines(group: "GroupDescription") -> Iterator[str]:
     """Yield a line per partition as in Kafka's tool, a line with the sum, and the reason if no owner is known."""
     table = PrintedTable(_DESCRIBED, [{"group": group.group} | each._asdict() for each in group.partitions])
-    yield from table.lines(terminal_width())
+    yield from table.lines()
     told = [f"lag {cell(group.lag)}", counted_plain(len(group.partitions), "partition")]
     if group.unknown_lags:
         told.append(f"{group.unknown_lags} of unknown lag")
@@ -471,12 +469,12 @@ _STALE = (
         text=lambda row: compact_duration((row["looked_at"] - row["since"]).total_seconds()),
         is_number=True,
     ),
-    Column("CLUSTER", "cluster", may_be_cut=True, goes=4),
-    Column("GROUP", "group", may_be_cut=True),
-    Column("TOPIC", "topic", may_be_cut=True),
+    Column("CLUSTER", "cluster"),
+    Column("GROUP", "group"),
+    Column("TOPIC", "topic"),
     Column("PARTITION", "partition", is_number=True),
-    Column("CURRENT-OFFSET", "current_offset", is_number=True, goes=2),
-    Column("LOG-END-OFFSET", "log_end_offset", is_number=True, goes=1),
+    Column("CURRENT-OFFSET", "current_offset", is_number=True),
+    Column("LOG-END-OFFSET", "log_end_offset", is_number=True),
     Column("LAG", "lag", is_number=True),
 )
 
@@ -519,14 +517,14 @@ def stale(at: datetime, stale_for: timedelta, look_back: timedelta, **given: Any
 _RISKS = (
     Column("RISK", "kind"),
     Column("AT", "at", to_second),
-    Column("CLUSTER", "cluster", may_be_cut=True, goes=4),
-    Column("GROUP", "group", may_be_cut=True),
-    Column("TOPIC", "topic", may_be_cut=True),
+    Column("CLUSTER", "cluster"),
+    Column("GROUP", "group"),
+    Column("TOPIC", "topic"),
     Column("PARTITION", "partition", is_number=True),
-    Column("OFFSET", "offset", is_number=True, goes=2),
+    Column("OFFSET", "offset", is_number=True),
     Column("LAG", "lag", is_number=True),
-    Column("MARGIN", "margin", is_number=True, goes=1),
-    Column("BECAUSE", "because", goes=3),
+    Column("MARGIN", "margin", is_number=True),
+    Column("BECAUSE", "because"),
 )
 
 

@@ -1,10 +1,8 @@
 """Defines the options that several commands share, and reads option values and secrets."""
 
 import base64
-import getpass
 import math
 import os
-import warnings
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
@@ -32,9 +30,18 @@ config_option = click.option(
     show_envvar=True,
     help="A TOML file with settings. Environment variables override it.",
 )
-karrot_option = partial(click.option, "--karrot", "url")
+LOCAL_KARROT = "http://127.0.0.1:5000"
 client_properties_option = partial(click.option, "--command-config", type=click.Path(path_type=Path, dir_okay=False))
 """A file with properties of a Kafka client. Kafka's own tools use the same option name."""
+
+
+def json_option(sentence: str) -> Callable[[Command], Command]:
+    """Return the options ``--json`` and ``-o json``, which mean the same."""
+    option = partial(click.option, type=click.Choice(["json"]), callback=lambda _context, _option, given: bool(given))
+    return option_set(
+        option("--json", "as_json", flag_value="json", help=sentence),
+        option("-o", "as_json", help="The same as --json."),
+    )
 
 
 def follow_option(sentence: str, *, default: bool) -> Callable[[Command], Command]:
@@ -81,6 +88,7 @@ def reads(kind: Callable[[Any], "ValueKind[Any]"], made: Callable[[Any], Any] = 
 
 pattern_option = partial(click.option, metavar="REGEX", callback=reads(lambda types: types.pattern))
 url_option = partial(click.option, callback=reads(lambda types: types.url))
+karrot_option = partial(url_option, "--karrot", envvar="KARROT_URL")
 name_option = partial(click.option, metavar="NAME", callback=reads(lambda types: types.text))
 brokers_option = partial(
     click.option, "--bootstrap-servers", metavar="HOST:PORT,...", callback=reads(lambda types: types.brokers)
@@ -112,7 +120,9 @@ def read_seconds(least: float, most: float) -> Callable[[click.Context, click.Pa
 def credentials(user: str | None) -> dict[str, str]:
     """Return the Authorization header. Secrets are never arguments, because all users of a machine see arguments."""
     if user is not None:
-        password = secret("KARROT_BURROW_PASSWORD") or _typed_password()
+        password = secret("KARROT_BURROW_PASSWORD")
+        if password is None:
+            raise ValueError("--user needs a password: set KARROT_BURROW_PASSWORD or KARROT_BURROW_PASSWORD_FILE")
         return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
     token = secret("KARROT_BURROW_TOKEN")
     if token and not (token.isascii() and token.isprintable()):
@@ -124,21 +134,9 @@ def secret(name: str) -> str | None:
     """Read a secret from the environment variable ``name``, or from the file in the variable ``<name>_FILE``."""
     from karrot.settings import sources
 
-    told = {each: os.environ[each] for each in (name, f"{name}_FILE") if each in os.environ}
-    given = sources.merged([sources.from_environment(told)], plain=(), secret=()).get(name)
+    variables = {each: os.environ[each] for each in (name, f"{name}_FILE") if each in os.environ}
+    given = sources.merged([sources.from_environment(variables)], plain=(), secret=()).get(name)
     return None if given is None else sources.secret_text(given)
-
-
-def _typed_password() -> str:
-    """Ask for the password on the terminal. Raises `ValueError` if there is no terminal that hides the input."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", getpass.GetPassWarning)
-            return str(click.prompt("Password", hide_input=True, err=True))
-    except getpass.GetPassWarning as warning:
-        raise ValueError(
-            "there is no terminal to ask for the password: set KARROT_BURROW_PASSWORD or KARROT_BURROW_PASSWORD_FILE"
-        ) from warning
 
 
 class Number(click.FloatRange):

@@ -1,8 +1,6 @@
-"""Prints a table as JSON, or as text with aligned columns that fit a narrow terminal."""
+"""Prints a table as JSON, or as text with aligned columns."""
 
 import json
-import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +16,8 @@ UNKNOWN = "-"
 """The cell of an unknown value. An unknown value is never shown as zero."""
 
 _GAP = "  "
-_LEGIBLE, _NARROWEST = 16, 8
 _WIDEST = 80
-"""The width up to which a column is padded if the output is not a terminal. Longer names are not cut."""
-_CUT = "~"
+"""The width up to which a column is padded. A longer name makes only its own line longer."""
 
 
 def cell(value: str | float | None) -> str:
@@ -56,9 +52,6 @@ class Column:
     """Formats the field's value, or the whole row if ``field`` is empty."""
     is_number: bool = False
     """Numbers are aligned to the right."""
-    may_be_cut: bool = False
-    goes: int = 0
-    """The position at which a narrow table drops the column: 1 before 2. A column with 0 is never dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,36 +61,20 @@ class PrintedTable:
     columns: Sequence[Column]
     rows: Sequence[Mapping[str, Any]]
 
-    def lines(self, width: int | None = None) -> Iterator[str]:
-        """Yield the lines of the table, the headings first. If possible, a line has at most ``width`` terminal cells.
-
-        A table that is too wide becomes narrower in three steps. First, the widest names are cut to a legible length.
-        Second, columns are left out. Third, names are cut further.
-        """
-        columns = self.columns
-        texts = [[column.head for column in columns]]
-        texts += [[each.text(row[each.field] if each.field else row) for each in columns] for row in self.rows]
-        kept = list(range(len(columns)))
-        most = _WIDEST if width is None else sys.maxsize
-        widths = [max(cells for row in texts if (cells := width_of(row[at])) <= most) for at in kept]
-        while width is not None and sum(widths[at] + len(_GAP) for at in kept) - len(_GAP) > width:
-            optional = [at for at in kept if columns[at].goes]
-            least = _LEGIBLE if optional else _NARROWEST
-            if cuttable := [at for at in kept if columns[at].may_be_cut and widths[at] > least]:
-                widths[max(cuttable, key=lambda at: widths[at])] -= 1
-            elif optional:
-                kept.remove(min(optional, key=lambda at: columns[at].goes))
-            else:
-                break
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the table, the headings first."""
+        texts = [[column.head for column in self.columns]]
+        texts += [[each.text(row[each.field] if each.field else row) for each in self.columns] for row in self.rows]
+        widths = [
+            max(cells for text in column if (cells := width_of(text)) <= _WIDEST) for column in zip(*texts, strict=True)
+        ]
         for row in texts:
-            fitted = [row[at] if width is None else _cut(row[at], widths[at]) for at in kept]
-            padded = [_padded(text, widths[at], columns[at]) for text, at in zip(fitted, kept, strict=True)]
-            yield _GAP.join(padded).rstrip()
+            yield _GAP.join(map(_padded, row, widths, self.columns)).rstrip()
 
     def print_text(self) -> None:
-        """Print the table in the width of the terminal. Print nothing if there are no rows."""
+        """Print the table. Print nothing if there are no rows."""
         if self.rows:
-            print_lines(self.lines(terminal_width()))
+            print_lines(self.lines())
 
 
 def json_line(fields: Mapping[str, Any]) -> str:
@@ -125,25 +102,6 @@ def width_of(text: str) -> int:
     return sum(category(each) not in {"Mn", "Me"} and 1 + (east_asian_width(each) in "WF") for each in text)
 
 
-def terminal_width() -> int | None:
-    """Return the width of the terminal in cells; ``None`` without a terminal and without COLUMNS."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None
-
-
 def _padded(text: str, width: int, column: Column) -> str:
     padding = " " * (width - width_of(text))
     return padding + text if column.is_number else text + padding
-
-
-def _cut(text: str, width: int) -> str:
-    """Shorten a string that is wider than ``width``. Keep its beginning and end, where most names differ."""
-    if width_of(text) <= width:
-        return text
-    behind = (width - len(_CUT)) // 2
-    before = width - len(_CUT) - behind
-    head, tail = text[:before], text[-behind:]
-    while width_of(head) > before:
-        head = head[:-1]
-    while width_of(tail) > behind:
-        tail = tail[1:]
-    return f"{head}{_CUT}{tail}"

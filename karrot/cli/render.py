@@ -7,10 +7,36 @@ from typing import Any
 import click
 
 from karrot.cli.errors import valid
+from karrot.cli.options import option_set
 from karrot.runbooks_and_remedies import DOCS_URL
 
-_cluster_option = click.option(
-    "--cluster", "burrow_cluster", metavar="NAME", required=True, help="Name of the Kafka cluster in Burrow."
+_group_options = option_set(
+    click.option(
+        "--cluster", "burrow_cluster", metavar="NAME", required=True, help="Name of the Kafka cluster in Burrow."
+    ),
+    click.option("--group", metavar="NAME", required=True, help="Consumer group."),
+)
+_scaled_options = option_set(
+    click.option("--ecs-cluster", metavar="NAME", help="ECS cluster of the service."),
+    click.option("--service", metavar="NAME", help="ECS service."),
+    click.option("--asg-name", metavar="NAME", help="Auto Scaling group, instead of an ECS service."),
+)
+_metric_options = option_set(
+    click.option(
+        "--container-insights",
+        is_flag=True,
+        help="Count the ECS tasks by RunningTaskCount of Container Insights, not by samples of the CPU utilization.",
+    ),
+    click.option(
+        "--namespace", default="Karrot", help="The value of KARROT_CLOUDWATCH_NAMESPACE that the Karrot service uses."
+    ),
+)
+_external_url_option = click.option(
+    "--external-url",
+    metavar="URL",
+    envvar="KARROT_EXTERNAL_URL",
+    show_envvar=True,
+    help="Karrot's address in a browser. With it, the output links to Karrot's pages.",
 )
 
 
@@ -35,11 +61,8 @@ def render() -> None:
     default="ecs",
     help="Scale an ECS service or an EC2 Auto Scaling group.",
 )
-@click.option("--ecs-cluster", metavar="NAME", help="With --target ecs: ECS cluster of the service.")
-@click.option("--service", metavar="NAME", help="With --target ecs: ECS service.")
-@click.option("--asg-name", metavar="NAME", help="With --target asg: Auto Scaling group.")
-@_cluster_option
-@click.option("--group", metavar="NAME", required=True, help="Consumer group.")
+@_scaled_options
+@_group_options
 @click.option("--max-lag-seconds", type=float, help="Largest allowed age of the oldest unread message.")
 @click.option(
     "--target-lag-per-task",
@@ -68,15 +91,7 @@ def render() -> None:
 @click.option("--scale-out-cooldown", type=int, help="Seconds to wait after a scale-out.", show_default="60; asg: 300")
 @click.option("--scale-in-cooldown", type=int, help="Seconds to wait after a scale-in.", show_default="300")
 @click.option("--high-resolution", is_flag=True, help="With --recipe step: alarms with a period of 10 seconds.")
-@click.option(
-    "--container-insights",
-    is_flag=True,
-    help="With --target ecs: count the tasks by RunningTaskCount of Container Insights, not by samples of the CPU "
-    "utilization.",
-)
-@click.option(
-    "--namespace", default="Karrot", help="The value of KARROT_CLOUDWATCH_NAMESPACE that the Karrot service uses."
-)
+@_metric_options
 @click.option(
     "--sns-topic-arn",
     metavar="ARN",
@@ -109,21 +124,11 @@ def ecs_autoscaling(**given: Any) -> None:
 
 @render.command("cloudwatch-dashboard", short_help="Print a CloudWatch dashboard of lag and tasks.")
 @click.option("--region", required=True, help="AWS region of the metrics.")
-@click.option("--ecs-cluster", metavar="NAME", help="ECS cluster of the service.")
-@click.option("--service", metavar="NAME", help="ECS service.")
-@click.option("--asg-name", metavar="NAME", help="Auto Scaling group, instead of an ECS service.")
-@_cluster_option
-@click.option("--group", metavar="NAME", required=True, help="Consumer group.")
+@_scaled_options
+@_group_options
 @click.option("--max-lag-seconds", type=float, help="Draw this lag in seconds as a line.")
 @click.option("--max-tasks", type=int, help="Draw this number of tasks as a line.")
-@click.option(
-    "--container-insights",
-    is_flag=True,
-    help="Count the tasks by RunningTaskCount of Container Insights, not by samples of the CPU utilization.",
-)
-@click.option(
-    "--namespace", default="Karrot", help="The value of KARROT_CLOUDWATCH_NAMESPACE that the Karrot service uses."
-)
+@_metric_options
 def cloudwatch_dashboard(**given: Any) -> None:
     """Print a dashboard with a group's lag and the running tasks, as input of aws cloudwatch put-dashboard."""
     from karrot.render import dashboards
@@ -139,13 +144,7 @@ def cloudwatch_dashboard(**given: Any) -> None:
     multiple=True,
     help="Change a threshold listed in docs/alerts.md. Repeatable.",
 )
-@click.option(
-    "--external-url",
-    metavar="URL",
-    envvar="KARROT_EXTERNAL_URL",
-    show_envvar=True,
-    help="Karrot's address in a browser. With it, each alert links to a page of Karrot.",
-)
+@_external_url_option
 @click.option(
     "--runbook-url",
     metavar="URL",
@@ -183,13 +182,7 @@ def recording_rules() -> None:
 
 @render.command("dashboard", short_help="Print a Grafana dashboard.")
 @click.argument("board", type=click.Choice(["overview", "group", "itself"]))
-@click.option(
-    "--external-url",
-    metavar="URL",
-    envvar="KARROT_EXTERNAL_URL",
-    show_envvar=True,
-    help="Karrot's address in a browser. With it, the dashboard links to a page of Karrot.",
-)
+@_external_url_option
 def dashboard(board: str, external_url: str | None) -> None:
     """Print a Grafana dashboard: for all groups, for one group, or for Karrot itself."""
     from karrot.render.dashboards import grafana_dashboard

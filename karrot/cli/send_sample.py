@@ -32,11 +32,13 @@ _WINDOW_MS = 9 * 60_000
 """The duration of a window of ten commits, one commit each minute."""
 
 
-address_option = karrot_option(required=True, help="Address of Karrot, such as http://karrot:5000.")
+address_option = karrot_option(
+    "url", required=True, help="Address of Karrot, such as http://karrot:5000.  [default: KARROT_URL]"
+)
 user_option = click.option(
     "--user",
     help="User name for Basic authentication. The password comes from KARROT_BURROW_PASSWORD (or "
-    "KARROT_BURROW_PASSWORD_FILE). If neither is set, the command asks for it.",
+    "KARROT_BURROW_PASSWORD_FILE).",
 )
 
 
@@ -145,7 +147,7 @@ def post(client: "HttpClient", event: LagEvent, headers: dict[str, str], what: s
         answer = client.post("/burrow", to_wire(event), headers)
     except RequestFailed as error:
         raise NotDone(str(error)) from None
-    said = f"{answer.status} {answer.body.decode(errors='replace').strip()}"
+    reply = f"{answer.status} {answer.body.decode(errors='replace').strip()}"
     if answer.status != ACCEPTED:
-        raise NotDone(f"{said}\n{_REMEDIES.get(answer.status, '')}".strip())
-    click.echo(f"{event.cluster} {event.consumer} {what}: {said}")
+        raise NotDone(f"{reply}\n{_REMEDIES.get(answer.status, '')}".strip())
+    click.echo(f"{event.cluster} {event.consumer} {what}: {reply}")

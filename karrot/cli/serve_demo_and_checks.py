@@ -18,8 +18,14 @@ _TIMEOUT_S = 5
 _MOST_BYTES = 64 * 1024
 
 
+def _refuse_port(_context: click.Context, _option: click.Parameter, given: str | None) -> None:
+    if given is not None:
+        raise click.UsageError(f"No such option: --port. Use --bind 0.0.0.0:{given}")
+
+
 @click.command()
 @click.option("--bind", metavar="HOST:PORT", help="Address to listen on. [::]:5000 accepts IPv6 and IPv4.")
+@click.option("--port", hidden=True, expose_value=False, callback=_refuse_port)
 @config_option
 def serve(bind: str | None, config: Path | None) -> NoReturn:
     """Run the service.
@@ -35,7 +41,7 @@ def serve(bind: str | None, config: Path | None) -> NoReturn:
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: 5000, or the next free port]"
 )
-@click.option("--groups", type=click.IntRange(1, 10_000), default=24, help="Number of simulated groups.")
+@click.option("--groups", type=click.IntRange(1, 1000), default=24, help="Number of simulated groups.")
 @click.option("--seed", type=int, default=7, help="Random seed. The same seed gives the same demo.")
 @click.option(
     "--speed",
@@ -110,7 +116,7 @@ def _get(url: str) -> tuple[int, str]:
 
 
 @click.command("burrow-config")
-@karrot_option(required=True, help="Address of Karrot, such as http://karrot:5000.")
+@karrot_option("url", required=True, help="Address of Karrot, such as http://karrot:5000.  [default: KARROT_URL]")
 @click.option("--user", help="User name for Basic authentication.")
 @click.option("--template", "only_template", is_flag=True, help="Print only the template file.")
 def burrow_config(url: str, user: str | None, *, only_template: bool) -> None:

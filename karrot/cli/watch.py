@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from karrot.cli.errors import end_on_signals, valid
-from karrot.cli.groups_status_lag import KAFKA, health_fields, sum_of_known, tally
+from karrot.cli.groups_status_lag import sum_of_known, tally
 from karrot.cli.options import (
     brokers_option,
     client_properties_option,
     credentials,
+    json_option,
     name_option,
     pattern_option,
     read_seconds,
 )
-from karrot.cli.print_table import Column, PrintedTable, print_lines, terminal_width
+from karrot.cli.print_table import Column, PrintedTable, print_lines
 from karrot.text import clock, counted_plain
 
 if TYPE_CHECKING:
@@ -27,11 +29,16 @@ if TYPE_CHECKING:
 
 
 _COLUMNS = (
-    Column("GROUP", "group", may_be_cut=True),
+    Column("GROUP", "group"),
     Column("STATUS", "status"),
     Column("LAG", "lag", is_number=True),
-    Column("MAX-LAG", "max_lag", is_number=True, goes=1),
-    *KAFKA,
+    Column("MAX-LAG", "max_lag", is_number=True),
+    Column("STATE", "state"),
+    Column("MEMBERS", "members", is_number=True),
+    Column("COORDINATOR", "coordinator", is_number=True),
+    Column("REBALANCES", "rebalances", is_number=True),
+    Column("LOST", "messages_lost", is_number=True),
+    Column("MARGIN", "retention_margin", is_number=True),
 )
 
 
@@ -50,7 +57,7 @@ _COLUMNS = (
 @click.option(
     "--user",
     help="With --post: user name for Basic authentication. The password comes from KARROT_BURROW_PASSWORD (or "
-    "KARROT_BURROW_PASSWORD_FILE). If neither is set, the command asks for it.",
+    "KARROT_BURROW_PASSWORD_FILE).",
 )
 @client_properties_option(
     help="A file with client properties (TLS, SASL, MSK IAM), with the names of librdkafka or of Kafka's Java client."
@@ -71,7 +78,7 @@ _COLUMNS = (
     type=click.Path(path_type=Path, dir_okay=False),
     help="A file that stores the windows and incidents, so that a restart does not lose them.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Without --post: print verdicts as JSON, as Burrow posts them.")
+@json_option("Without --post: print verdicts as JSON, as Burrow posts them.")
 def watch(
     *,
     bootstrap_servers: Sequence[str],
@@ -102,8 +109,8 @@ def watch(
     from karrot.watch.saved_state import file_keeper
 
     stop = threading.Event()
-    trouble: list[OSError] = []
-    printed = partial(_print, _as_json if as_json else _as_table, stop, trouble)
+    errors: list[OSError] = []
+    printed = partial(_print, _as_json if as_json else _as_table, stop, errors)
     kafka = ClientProcess(partial(connect, bootstrap_servers, command_config), stop)
     valid(kafka.check)
     watcher = Watcher(
@@ -121,22 +128,22 @@ def watch(
     logs.configure("INFO", sys.stderr)
     end_on_signals(stop)
     run(watcher, stop)
-    if trouble:
-        raise trouble[0]
+    if errors:
+        raise errors[0]
 
 
 def _print(
     show: Callable[["PollOutcome"], list[str]],
     stop: threading.Event,
-    trouble: list[OSError],
+    errors: list[OSError],
     outcome: "PollOutcome",
     _age_ms: Callable[[], int],
 ) -> None:
-    """Print the outcome of a poll. If standard output fails, end the watch, and put the error into ``trouble``."""
+    """Print the outcome of a poll. If standard output fails, end the watch, and put the error into ``errors``."""
     try:
         print_lines(show(outcome))
     except OSError as error:
-        trouble.append(error)
+        errors.append(error)
         stop.set()
 
 
@@ -153,16 +160,17 @@ def _as_table(outcome: "PollOutcome") -> list[str]:
     for group in sorted(outcome.groups, key=lambda each: each.consumer):
         event = verdicts.get(group.consumer)
         row = {"group": group.consumer, "status": event and event.shown_status, "lag": event and event.total_lag}
-        rows.append(row | {"max_lag": event and event.max_lag and event.max_lag.current_lag} | health_fields(group))
+        row |= {"max_lag": event and event.max_lag and event.max_lag.current_lag}
+        rows.append(msgspec.structs.asdict(group) | row)
     waiting = sum(group.consumer not in verdicts and group.state != "Dead" for group in outcome.groups)
-    told = (
+    parts = (
         f"{clock(outcome.polled_at_ms / 1000)} UTC: {counted_plain(len(rows), 'group')}",
         f"lag {sum_of_known(outcome.events)}" if outcome.events else "",
         tally(event.shown_status for event in outcome.events),
         f"{waiting} not judged yet" if waiting else "",
         f"{outcome.others} more not watched yet (share groups or other kinds)" if outcome.others else "",
     )
-    return [*PrintedTable(_COLUMNS, rows).lines(terminal_width()), "; ".join(filter(None, told)), ""]
+    return [*PrintedTable(_COLUMNS, rows).lines(), "; ".join(filter(None, parts)), ""]
 
 
 def _poster(url: str, user: str | None, stop: threading.Event) -> "Send":

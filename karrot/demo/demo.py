@@ -41,8 +41,6 @@ _STOP_S = 12.0
 _OK = 200
 _THREADS = 16
 _PAUSE_S = 0.05
-_GROUPS_AT_SPEED_1 = 1000
-"""At speed 1, the simulation of 1000 groups and the service (200 verdicts/s) use a third of a processor each."""
 _LEASH = 'read -r _; kill -TERM "$1"'
 _TABLES = f"{PREFIX}TABLES_DIR"
 """The only setting that the demo takes from the environment: ``make history`` writes tables of the demo's groups."""
@@ -63,20 +61,18 @@ _CLOUDWATCH = {
 def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
     """Run until Ctrl-C, SIGTERM or SIGHUP. Returns the exit code.
 
-    On SIGUSR1, another Burrow takes over and posts all groups at the same time, as in a failover.
-
     Without ``port``, the demo uses port 5000 or the next free port. Raises `OSError` if ``port`` is in use, and
     `LogUnavailableError` if the service does not become ready.
     """
     logs.configure("WARNING", sys.stdout)
     chosen = _free_port(_DEFAULT_PORT, _PORTS_TRIED) if port is None else _free_port(port, 1)
-    stop, failover = threading.Event(), threading.Event()
+    stop = threading.Event()
     # SIGHUP means that the terminal was closed. Under ``nohup``, it does not end the demo.
     ignores_hangup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    _set_on_signals(stop, signal.SIGINT, signal.SIGTERM, *[signal.SIGHUP] * (not ignores_hangup))
-    _set_on_signals(failover, signal.SIGUSR1)
+    for number in (signal.SIGINT, signal.SIGTERM, *[signal.SIGHUP] * (not ignores_hangup)):
+        # Set the event in a new thread: the handler interrupts the main thread, which can hold the event's lock.
+        signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
     clock, cloudwatch = SystemClock(), CloudWatchReceiver()
-    kept_up = kept_up_speed(groups, speed)
     base = f"http://{_HOST}:{chosen}"
     with (
         tempfile.TemporaryDirectory(prefix="karrot-demo-") as directory,
@@ -90,19 +86,14 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
             stop.set()
 
         threading.Thread(target=stop_with_service, daemon=True).start()
-        burrow = SimulatedBurrow(groups, seed=seed, speed=kept_up, start_ms=clock.wall_ms())
-        summary = f"{groups} consumer groups on {len(CLUSTERS)} clusters (seed {seed}, speed {kept_up:g})"
-        if kept_up < speed:
-            summary += f"\nSpeed {speed:g} is too fast: each group gets an event every {burrow.interval_s:.0f} s"
+        burrow = SimulatedBurrow(groups, seed=seed, speed=speed, start_ms=clock.wall_ms())
+        summary = f"{groups} consumer groups on {len(CLUSTERS)} clusters (seed {seed}, speed {speed:g})"
         with serve_locally(BurrowApi(burrow, clock, base).answer) as burrow_url:
             print(_greeting(base, burrow_url, cloudwatch_url, summary), flush=True)  # noqa: T201 - the command's output
-            post_verdicts(burrow, f"{base}/burrow", stop, clock=clock, failover=failover)
-        return 0 if service.poll() is None else 1
-
-
-def kept_up_speed(groups: int, speed: float) -> float:
-    """Return the requested speed, or the highest speed that leaves enough processor time for the service."""
-    return speed if groups <= _GROUPS_AT_SPEED_1 else min(speed, _GROUPS_AT_SPEED_1 / groups)
+            post_verdicts(burrow, f"{base}/burrow", stop, clock=clock)
+        code = service.poll()
+    print("The demo has stopped" + ("." if code is None else f": its service died (exit code {code})."))  # noqa: T201
+    return 0 if code is None else 1
 
 
 def _free_port(first: int, tried: int) -> int:
@@ -117,12 +108,6 @@ def _free_port(first: int, tried: int) -> int:
     last = first + tried - 1
     taken = f"port {first} is" if tried == 1 else f"ports {first} to {last} are all"
     raise OSError(f"{taken} in use on {_HOST}: choose another port with --port, or let the system choose: --port 0")
-
-
-def _set_on_signals(event: threading.Event, *numbers: signal.Signals) -> None:
-    for number in numbers:
-        # Set the event in a new thread: the handler interrupts the main thread, which can hold the event's lock.
-        signal.signal(number, lambda *_: threading.Thread(target=event.set).start())
 
 
 @contextmanager
@@ -188,34 +173,23 @@ def _greeting(base: str, burrow: str, cloudwatch: str, summary: str) -> str:
         f"  CloudWatch  {base}/reporters/cloudwatch\n"
         f"              {cloudwatch}/ is the local fake CloudWatch; nothing goes to AWS\n\n"
         "make history: makes tables and a report from a simulated week of these groups.\n"
-        "Groups fall behind and recover as you watch. Ctrl-C stops everything.\n"
-        f"kill -USR1 {os.getpid()} simulates a failover of Burrow, which posts every group at once."
+        "Groups fall behind and recover as you watch. Ctrl-C stops everything."
     )
 
 
-def post_verdicts(
-    burrow: SimulatedBurrow,
-    url: str,
-    stop: threading.Event,
-    *,
-    clock: Clock,
-    failover: threading.Event | None = None,
-) -> None:
-    """Post due verdicts until ``stop`` is set. When ``failover`` is set, another Burrow takes over once.
+def post_verdicts(burrow: SimulatedBurrow, url: str, stop: threading.Event, *, clock: Clock) -> None:
+    """Post due verdicts until ``stop`` is set.
 
     While posts wait for answers, no group is judged, because a slow receiver also slows down a real Burrow.
     """
     client = HttpClient(url, Limits(timeout_s=TIMEOUT_S, connections=_THREADS))
-    told: set[str | None] = {None}
+    logged: set[str | None] = {None}
     with client, ThreadPoolExecutor(_THREADS, thread_name_prefix="simulated-burrow") as threads:
         while not stop.wait(_PAUSE_S):
-            if failover is not None and failover.is_set():
-                failover.clear()
-                burrow.failover()
             for problem in threads.map(partial(_post, client, stop), burrow.due(clock.wall_ms())):
-                if problem not in told:  # Burrow logs each failure; the demo logs each problem only once
+                if problem not in logged:  # Burrow logs each failure; the demo logs each problem only once
                     _log.warning("the simulated Burrow's posts are refused", code="demo_refused", reason=problem)
-                told.add(problem)
+                logged.add(problem)
 
 
 def _post(client: HttpClient, stop: threading.Event, verdict: LagEvent) -> str | None:

@@ -244,12 +244,6 @@ class SimulatedBurrow:
             elif (posted := self._posted(key, verdict)) is not None:
                 yield posted
 
-    def failover(self) -> None:
-        """Let another Burrow take over, which judges all groups now, and gives their incidents new ids."""
-        self._notified.clear()
-        self._agenda = [(0.0, key) for key in self.groups]
-        heapq.heapify(self._agenda)
-
     def verdict(self, key: GroupKey, now_ms: int, *, show_all: bool = True) -> LagEvent | None:
         """Return the verdict on a group, with all or only the bad partitions; ``None`` for an unknown group."""
         group = self.groups.get(key)

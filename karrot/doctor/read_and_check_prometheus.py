@@ -1,21 +1,18 @@
-"""Reads Karrot's targets from Prometheus, and checks that Prometheus scrapes them in time."""
+"""Reads Karrot's targets from Prometheus, and checks that Prometheus scrapes them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from karrot.doctor.checks import Said, check, fault, only_if, warn
-from karrot.doctor.reader_helpers import Parts, Unread, netloc, seconds
+from karrot.doctor.checks import Problem, check, fault, only_if
+from karrot.doctor.reader_helpers import Parts, Unread, netloc
 from karrot.http_client import HttpClient, Limits
 
 T = TypeVar("T")
 
-_LATE, _SLOW = 3, 0.5
-_USUAL_INTERVAL_S = 60
 _MOVED = 'count({__name__=~"karrot_.+",exported_cluster!=""})'
 
 
@@ -42,10 +39,6 @@ class Target(Struct, frozen=True, rename="camel"):
     health: str
     labels: dict[str, str]
     last_error: str = ""
-    last_scrape: datetime | None = None
-    last_scrape_duration: float = 0.0
-    scrape_interval: str = ""
-    scrape_timeout: str = ""
 
 
 class _ActiveTargets(Struct, rename="camel"):
@@ -54,12 +47,11 @@ class _ActiveTargets(Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusSeen:
-    """The targets that belong to Karrot. ``now`` is the time on Prometheus' machine.
+    """The targets that belong to Karrot.
 
     ``has_moved`` is true if Prometheus renamed a label ``cluster`` of Karrot to ``exported_cluster``.
     """
 
-    now: datetime
     targets: Sequence[Target] = ()
     has_moved: bool = False
     unread: Sequence[Unread] = ()
@@ -69,15 +61,14 @@ def read_prometheus(url: str, limits: Limits, *, karrot_url: str | None = None) 
     """Read Prometheus' state. Raises `RequestFailed` if Prometheus does not answer at the URL."""
     parts = Parts()
     with HttpClient(url, limits) as client:
-        now = client.read(_Reply[_Scalar], "/api/v1/query", {"query": "time()"}).data.result[0]
+        client.read(_Reply[_Scalar], "/api/v1/query", {"query": "time()"})  # only a Prometheus answers this
         read_targets = partial(client.read, _Reply[_ActiveTargets], "/api/v1/targets", {"state": "active"})
-        told = parts.read("targets", read_targets, None)
+        reply = parts.read("targets", read_targets, None)
         built = parts.read("karrot_build_info", partial(_query, client, "karrot_build_info"), [])
         moved = parts.read("exported_cluster", partial(_query, client, _MOVED), [])
     instances = {(each.metric.get("job", ""), each.metric.get("instance", "")) for each in built}
-    targets = told.data.active_targets if told else []
+    targets = reply.data.active_targets if reply else []
     return PrometheusSeen(
-        now=datetime.fromtimestamp(now, UTC),
         targets=[each for each in targets if _is_karrots(each, instances, karrot_url)],
         has_moved=bool(moved),
         unread=tuple(parts.unread),
@@ -95,9 +86,9 @@ def _is_karrots(target: Target, instances: set[tuple[str, str]], karrot_url: str
     return karrot_url is not None and netloc(target.scrape_url) == netloc(karrot_url)
 
 
-@check("KarrotAbsent", well="Prometheus scrapes Karrot in time", where="burrow.md#karrot-doctor")
-def target(seen: PrometheusSeen) -> Iterator[Said]:
-    """Prometheus does not scrape Karrot, scrapes it too late, or its timeout is too short for a scrape."""
+@check("KarrotAbsent", success="Prometheus scrapes Karrot", where="burrow.md#karrot-doctor")
+def target(seen: PrometheusSeen) -> Iterator[Problem]:
+    """Prometheus does not scrape Karrot, cannot read it, or renames a label of its metrics."""
     only_if(not any(each.what == "targets" for each in seen.unread))
     if not seen.targets:
         yield fault(
@@ -111,16 +102,5 @@ def target(seen: PrometheusSeen) -> Iterator[Said]:
             "set honor_labels: true in the scrape config (honorLabels: true in a ServiceMonitor)",
         )
     for each in seen.targets:
-        age = (seen.now - each.last_scrape).total_seconds() if each.last_scrape else 0.0
-        limit = seconds(each.scrape_timeout)
         if each.health == "down":
             yield fault(f"{each.scrape_url} is down: {each.last_error}", f"fix this cause; try curl {each.scrape_url}")
-        elif age > _LATE * (seconds(each.scrape_interval) or _USUAL_INTERVAL_S):
-            yield warn(
-                f"the last scrape of {each.scrape_url} was {age:.0f} s ago", "check Prometheus' load and its log"
-            )
-        elif limit and each.last_scrape_duration > _SLOW * limit:
-            yield warn(
-                f"a scrape of {each.scrape_url} takes {each.last_scrape_duration:.1f} s of {limit:.0f} s",
-                "set scrape_timeout: 30s, or make fewer series with KARROT_PARTITION_METRICS=false",
-            )

@@ -34,10 +34,13 @@ _NOT_ALLOWED = 405
 
 
 class ReadWebhook(NamedTuple):
-    """The answer to a GET of a notifier's URL. Without an answer, ``status`` is 0 and ``said`` is the error message."""
+    """The answer to a GET of a notifier's URL. ``status`` is 0 without an answer.
+
+    ``detail`` is the address of a redirect, or the error if there is no answer.
+    """
 
     status: int
-    said: str
+    detail: str
     is_karrot: bool
 
 
@@ -87,10 +90,10 @@ def read_burrow(url: str, limits: Limits, *, karrot_url: str | None = None) -> B
     """Read Burrow's configuration, lists and verdicts, and change nothing. Raises `RequestFailed` without an answer."""
     with Burrow(url, limits) as burrow:
         listed, parts = burrow.clusters(), Parts()
-        groups = _told(
+        groups = _known(
             {each: parts.read(f"groups of {each}", partial(burrow.consumers, each), None) for each in listed}
         )
-        topics = _told({each: parts.read(f"topics of {each}", partial(burrow.topics, each), None) for each in listed})
+        topics = _known({each: parts.read(f"topics of {each}", partial(burrow.topics, each), None) for each in listed})
         main = parts.read("general configuration", burrow.config_main, None)
         notifiers = _modules(parts, burrow, "notifier", NotifierModule)
         return BurrowSeen(
@@ -135,12 +138,12 @@ def admits(notifier: NotifierModule, group: str) -> bool | None:
 
 
 def _modules(parts: Parts, burrow: Burrow, coordinator: str, kind: type[T]) -> dict[str, T]:
-    told = parts.read(f"{coordinator} modules", partial(burrow.modules, coordinator), ())
+    names = parts.read(f"{coordinator} modules", partial(burrow.modules, coordinator), ())
     read = partial(burrow.module, kind, coordinator)
-    return _told({name: parts.read(f"[{coordinator}.{name}]", partial(read, name), None) for name in told})
+    return _known({name: parts.read(f"[{coordinator}.{name}]", partial(read, name), None) for name in names})
 
 
-def _told(found: Mapping[str, T | None]) -> dict[str, T]:
+def _known(found: Mapping[str, T | None]) -> dict[str, T]:
     return {name: each for name, each in found.items() if each is not None}
 
 

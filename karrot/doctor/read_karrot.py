@@ -43,7 +43,7 @@ class KarrotSeen:
 
     ``settings``, ``reporters``, ``groups`` and ``rejects`` are ``None`` if they could not be read. ``has_all_groups``
     is false if there were too many groups to read all. ``histories`` has the newest events of some groups, newest
-    first. ``has_evaluate`` is true if the URL of ``karrot pipeline evaluate`` was given. Karrot needs no Burrow then.
+    first.
     """
 
     url: str
@@ -56,7 +56,6 @@ class KarrotSeen:
     rejects: Rejects | None = None
     histories: Mapping[GroupKey, Sequence[GroupEvent]] = field(default_factory=dict)
     samples: Sequence[Sample] = ()
-    has_evaluate: bool = False
     unread: Sequence[Unread] = ()
 
     def setting(self, name: str) -> str:
@@ -99,7 +98,7 @@ class KarrotSeen:
         return float("inf") if when is None else abs((self.now - when).total_seconds())
 
 
-def read_karrot(url: str, limits: Limits, *, token: str | None = None, has_evaluate: bool = False) -> KarrotSeen:
+def read_karrot(url: str, limits: Limits, *, token: str | None = None) -> KarrotSeen:
     """Read Karrot's state. Raises `RequestFailed` if Karrot does not answer at the URL."""
     parts = Parts()
     with HttpClient(url, limits, token=token) as client:
@@ -119,7 +118,6 @@ def read_karrot(url: str, limits: Limits, *, token: str | None = None, has_evalu
             rejects=ask("rejects (/api/v1/rejects)", partial(client.read, Rejects, "/api/v1/rejects"), None),
             histories=_histories(client, parts, groups or ()),
             samples=ask("metrics (/metrics)", partial(read_samples, client, METRICS), ()),
-            has_evaluate=has_evaluate,
             unread=tuple(parts.unread),
         )
 

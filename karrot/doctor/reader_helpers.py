@@ -22,18 +22,18 @@ _PAGE = 1000
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-class Away(NamedTuple):
-    """A program that did not answer or answered wrongly. ``said`` is the error message."""
+class Unreachable(NamedTuple):
+    """A program that did not answer or answered wrongly. ``error`` is the error message."""
 
     url: str
-    said: str
+    error: str
 
 
 class Unread(NamedTuple):
-    """A part of a program's data that could not be read. ``said`` is the error message."""
+    """A part of a program's data that could not be read. ``error`` is the error message."""
 
     what: str
-    said: str
+    error: str
 
 
 class Parts:

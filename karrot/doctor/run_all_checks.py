@@ -14,11 +14,10 @@ from karrot.doctor.checks import (
     storing_and_delivering,
     verdicts_arrive_unchanged,
 )
-from karrot.doctor.read_and_check_evaluate import EvaluateSeen, last_batch, read_evaluate
 from karrot.doctor.read_and_check_prometheus import PrometheusSeen, read_prometheus, target
 from karrot.doctor.read_burrow import BurrowSeen, read_burrow
 from karrot.doctor.read_karrot import KarrotSeen, read_karrot
-from karrot.doctor.reader_helpers import Away, Unread
+from karrot.doctor.reader_helpers import Unreachable, Unread
 from karrot.http_client import Limits, RequestFailed
 from karrot.runbooks_and_remedies import WATCH
 
@@ -27,7 +26,6 @@ T = TypeVar("T")
 _CHECKS: dict[tuple[str, ...], Sequence[Check]] = {
     ("Burrow",): (*burrow_notifier.CHECKS, *burrow_storage.CHECKS),
     ("Burrow", "Karrot"): verdicts_arrive_unchanged.CHECKS,
-    ("evaluate",): (last_batch,),
     ("Karrot",): storing_and_delivering.CHECKS,
     ("Prometheus",): (target,),
 }
@@ -37,7 +35,6 @@ _ORDER = list(Level)
 _WHERE = "burrow.md#karrot-doctor"
 _REMEDIES = {
     "Burrow": "pass the URL of Burrow's [httpserver.default] as --burrow, such as http://burrow:8000",
-    "evaluate": "pass the address of its --metrics-port as --evaluate, such as http://evaluate:9464",
     "Karrot": "pass Karrot's URL as --karrot, such as http://karrot:5000",
     "Prometheus": "pass Prometheus' URL as --prometheus, such as http://prometheus:9090",
 }
@@ -47,39 +44,33 @@ _REMEDIES = {
 class Snapshot:
     """The data read from each program; ``None`` for a program whose URL was not given."""
 
-    burrow: BurrowSeen | Away | None = None
-    evaluate: EvaluateSeen | Away | None = None
-    karrot: KarrotSeen | Away | None = None
-    prometheus: PrometheusSeen | Away | None = None
+    burrow: BurrowSeen | Unreachable | None = None
+    karrot: KarrotSeen | Unreachable | None = None
+    prometheus: PrometheusSeen | Unreachable | None = None
 
 
-def look(
+def read_all(
     burrow: str | None = None,
     karrot: str | None = None,
     prometheus: str | None = None,
     *,
-    evaluate: str | None = None,
     token: str | None = None,
     limits: Limits | None = None,
 ) -> Snapshot:
-    """Read the programs at these URLs, and change nothing there.
-
-    ``evaluate`` is the URL of the metrics of ``karrot pipeline evaluate``. ``token`` is Karrot's API token.
-    """
+    """Read the programs at these URLs, and change nothing there. ``token`` is Karrot's API token."""
     how = limits or Limits()
     return Snapshot(
         burrow=_read(burrow, partial(read_burrow, limits=how, karrot_url=karrot)),
-        evaluate=_read(evaluate, partial(read_evaluate, limits=how)),
-        karrot=_read(karrot, partial(read_karrot, limits=how, token=token, has_evaluate=evaluate is not None)),
+        karrot=_read(karrot, partial(read_karrot, limits=how, token=token)),
         prometheus=_read(prometheus, partial(read_prometheus, limits=how, karrot_url=karrot)),
     )
 
 
-def _read(url: str | None, read: Callable[[str], T]) -> T | Away | None:
+def _read(url: str | None, read: Callable[[str], T]) -> T | Unreachable | None:
     try:
         return None if url is None else read(url)
     except RequestFailed as error:
-        return Away(str(url).rstrip("/"), error.said)
+        return Unreachable(str(url).rstrip("/"), error.said)
 
 
 def all_checks() -> Iterator[tuple[str, Check]]:
@@ -88,40 +79,39 @@ def all_checks() -> Iterator[tuple[str, Check]]:
 
 
 def examine(seen: Snapshot) -> list[Finding]:
-    """Return all findings, faults first.
-
-    A missing URL is a finding, except for evaluate, and for Burrow if evaluate or watch judges the groups.
-    """
-    sides = {"Burrow": seen.burrow, "evaluate": seen.evaluate, "Karrot": seen.karrot, "Prometheus": seen.prometheus}
-    polls = seen.evaluate is not None or (isinstance(seen.karrot, KarrotSeen) and WATCH in seen.karrot.components)
-    optional = ("evaluate", "Burrow") if polls else ("evaluate",)
+    """Return all findings, faults first. A missing URL is a finding, except for Burrow if watch judges the groups."""
+    sides = {"Burrow": seen.burrow, "Karrot": seen.karrot, "Prometheus": seen.prometheus}
+    has_watch = isinstance(seen.karrot, KarrotSeen) and WATCH in seen.karrot.components
     found: list[Finding] = []
     for name, side in sides.items():
         match side:
-            case None if name in optional:
+            case None if has_watch and name == "Burrow":
                 continue
             case None:
                 found.append(_finding(Level.NOTE, "side", f"{name} was not checked", _REMEDIES[name]))
-            case Away(url, said):
-                told = f"{name} cannot be read at {url}: {said}"
-                found.append(_finding(Level.FAULT, "side", told, _REMEDIES[name]))
+            case Unreachable(url, error):
+                what = f"{name} cannot be read at {url}: {error}"
+                found.append(_finding(Level.FAULT, "side", what, _REMEDIES[name]))
             case _:
-                found += [_part(name, each) for each in side.unread]
-    read = {name: side for name, side in sides.items() if side is not None and not isinstance(side, Away)}
+                found += _parts(name, side.unread)
+    read = {name: side for name, side in sides.items() if side is not None and not isinstance(side, Unreachable)}
     for needed in sorted(_CHECKS, key=len):
         if read.keys() >= set(needed):
             found += [finding for check in _CHECKS[needed] for finding in check(*(read[name] for name in needed))]
     return sorted(found, key=lambda finding: _ORDER.index(finding.level))
 
 
-def _part(side: str, part: Unread) -> Finding:
-    is_closed = side == "Karrot" and "HTTP 401" in part.said
-    remedy = (
-        "set KARROT_API_TOKEN (or _FILE) in the environment of karrot doctor"
-        if is_closed
-        else f"check the answer of {side} there"
-    )
-    return _finding(Level.WARN, "part", f"{side}: {part.what} could not be read: {part.said}", remedy)
+def _parts(side: str, unread: Sequence[Unread]) -> Iterator[Finding]:
+    """Yield a warning for each part that could not be read, and one for all parts that need Karrot's API token."""
+    closed = [part.what for part in unread if side == "Karrot" and "HTTP 401" in part.error]
+    if closed:
+        what = f"Karrot: {', '.join(closed)} could not be read without the API token (HTTP 401)"
+        remedy = "set KARROT_API_TOKEN (or _FILE) in the environment of karrot doctor"
+        yield _finding(Level.WARN, "part", what, remedy)
+    for part in unread:
+        if part.what not in closed:
+            what = f"{side}: {part.what} could not be read: {part.error}"
+            yield _finding(Level.WARN, "part", what, f"check the answer of {side} there")
 
 
 def _finding(level: Level, check: str, what: str, remedy: str) -> Finding:

@@ -156,7 +156,7 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return Status.__members__.get(self.status_text)
 
     @property
-    def told_status(self) -> str:
+    def reported_status(self) -> str:
         """The status in the event. The event of an abandoned group has the status OK."""
         return Status.OK.name if self.status_text == ABANDONED else self.status_text
 

@@ -34,7 +34,7 @@ from karrot.pipeline.store.hadoop_filesystem import read_text, write_text
 from karrot.pipeline.stream.streaming_queries import start_query
 from karrot.reporters.base import Context, ReportFailed
 from karrot.reporters.cloudwatch.boto_client import PutMetricData
-from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, Dimensions, MetricKey
+from karrot.reporters.cloudwatch.data import Datum, Dimensions, MetricKey
 from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
 from karrot.reporters.cloudwatch.sender import Refusal, Sender, SendOutcome
 from karrot.settings.options import CloudWatch as Options

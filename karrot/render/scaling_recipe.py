@@ -107,9 +107,7 @@ class Scaling:
     @property
     def threshold(self) -> float:
         """The value of the lag option that was given."""
-        return next(
-            value for value in (self.max_lag_seconds, self.max_lag, self.target_lag_per_task) if value is not None
-        )
+        return float(getattr(self, self.measure))
 
     @property
     def measured(self) -> str:

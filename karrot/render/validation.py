@@ -11,8 +11,8 @@ _MOST = 1e12
 
 def refuse(problems: Iterable[str]) -> None:
     """Raise `ValueError` with a line for each problem, if any."""
-    if told := list(problems):
-        raise ValueError("\n".join(told))
+    if sentences := list(problems):
+        raise ValueError("\n".join(sentences))
 
 
 def ecs_name(option: str, text: str | None) -> Iterator[str]:

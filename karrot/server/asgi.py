@@ -68,7 +68,6 @@ class AsgiApplication:
             pool.shutdown(wait=False, cancel_futures=True)
 
     async def _take_event(self, scope: Scope, receive: Receive) -> None:
-        """Read an event, append the event, wait for the commit, and answer."""
         headers = _headers(scope)
         client: Connection = scope["extensions"]["karrot"]
         body, held = bytearray(), 0

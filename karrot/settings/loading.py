@@ -1,9 +1,8 @@
 """Loads the settings from all sources, at the start and at a reload, and finds contradictions between them."""
 
 import difflib
-import ipaddress
 import os
-import socket
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import entry_points
@@ -49,7 +48,9 @@ _FILES = (
 )
 _PASSWORD_SOURCES = tuple(f"KARROT_EVENT_LOG_{each}" for each in ("PASSWORD_FILE", "PASSWORD_COMMAND", "RDS_IAM"))
 _CLOUDWATCH = ("KARROT_CLOUDWATCH_", "KARROT_IAM_ROLE")
-_LOCAL_NAMES = frozenset({"localhost", "ip6-localhost", "ip6-loopback"})
+_LOOPBACK = re.compile(r"(.+\.)?localhost\.?|ip6-(localhost|loopback)|(::ffff:)?127(\.[0-9]+){1,3}|::1")
+"""The names and addresses that only this machine can reach. No name is looked up in DNS."""
+
 _MINUTE_S = 60
 _HIGH_RESOLUTION_S = 10
 
@@ -102,9 +103,10 @@ def load(
     if problems or (problems := list(_contradictions(settings))):
         raise SettingsError([*problems, *ignored])  # a misspelt name is often the reason of a missing value
     files = {_BY_NAME[name].field: given[name] for name in _SECRETS & given.keys() if given[name].file}
-    told = {name: each.source(name) for name, each in given.items()}
-    complete = replace(settings, extras=extras, secret_files=files)
-    return Loaded(complete, (*ignored, *_doubts(settings, file, config)), told)
+    origins = {name: each.source(name) for name, each in given.items()}
+    directory = settings.data_dir.absolute()  # so that the log and errors say where the data is
+    complete = replace(settings, data_dir=directory, extras=extras, secret_files=files)
+    return Loaded(complete, (*ignored, *_doubts(settings, file, config)), origins)
 
 
 def read_secrets_again(settings: Settings) -> Settings:
@@ -132,10 +134,10 @@ def _parsed(given: Mapping[str, Given]) -> tuple[Settings, list[str]]:
     problems: list[str] = []
     parsed: dict[str, dict[str, Any]] = {section: {} for section in ("", *SECTIONS)}
     for name in given.keys() & _BY_NAME.keys():
-        known, told = _BY_NAME[name], given[name]
+        option, value = _BY_NAME[name], given[name]
         try:
-            text = sources.secret_text(told) if known.is_secret else told.text.strip()
-            parsed[known.section][known.field] = types.checked(known.kind, told.label, text)
+            text = sources.secret_text(value) if option.is_secret else value.text.strip()
+            parsed[option.section][option.field] = types.checked(option.kind, value.label, text)
         except ValueError as error:
             problems.append(str(error))
     of_reporters: dict[str, Any] = {name: section(**parsed[name]) for name, section in SECTIONS.items()}
@@ -268,26 +270,10 @@ def _doubts(settings: Settings, file: File, config: Path | None) -> Iterator[str
             f"KARROT_EXPECTED_CLUSTERS has {', '.join(upper)}: Burrow writes cluster names in lower case, so write "
             f"{', '.join(map(str.lower, upper))}"
         )
-    if not _is_loopback(settings.bind.host):
+    if not _LOOPBACK.fullmatch(settings.bind.host.lower()):
         yield from _open_to_all(settings)
     if "cloudwatch" in settings.reporters:
         yield from _doubts_about_cloudwatch(settings.cloudwatch)
-
-
-def _is_loopback(host: str) -> bool:
-    """Whether only this machine can reach ``host``. No name is looked up in DNS."""
-    name = host.lower().removesuffix(".")
-    if name in _LOCAL_NAMES or name.endswith(".localhost"):
-        return True
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        try:
-            return ipaddress.IPv4Address(socket.inet_aton(host)).is_loopback  # the system also accepts 127.1
-        except OSError:
-            return False
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback
 
 
 def _open_to_all(settings: Settings) -> Iterator[str]:

@@ -394,8 +394,8 @@ def _declared(owner: Any, section: str = "") -> Iterator[Option]:
         if not section and each.name in SECTIONS:
             yield from _declared(SECTIONS[each.name], each.name)
         elif "of" in each.metadata:
-            name, *told = each.metadata["of"]
-            yield Option(section, each.name, PREFIX + (name or f"{section}_{each.name}".lstrip("_").upper()), *told)
+            name, *others = each.metadata["of"]
+            yield Option(section, each.name, PREFIX + (name or f"{section}_{each.name}".lstrip("_").upper()), *others)
 
 
 OPTIONS = tuple(_declared(Settings))

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 PREFIX = "KARROT_"
-CONFIG = "KARROT_CONFIG"
-"""The variable, not a setting, that names the configuration file if ``--config`` is missing."""
+_OF_COMMANDS = {"KARROT_CONFIG", "KARROT_URL"}
+"""The variables with the defaults of the options ``--config`` and ``--karrot``. They are no settings."""
 
 DEFAULT = "default"
 """The source of a value that the user has not set."""
@@ -48,8 +48,8 @@ class File(NamedTuple):
 
 
 def from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
-    """The ``KARROT_*`` variables, without `CONFIG` and the variables that Kubernetes injects."""
-    ours = {name: text for name, text in environ.items() if name.startswith(PREFIX) and name != CONFIG}
+    """The ``KARROT_*`` variables, without the defaults of options and the variables that Kubernetes injects."""
+    ours = {name: text for name, text in environ.items() if name.startswith(PREFIX) and name not in _OF_COMMANDS}
     return {name: Given(name, text) for name, text in ours.items() if not _KUBERNETES.fullmatch(name)}
 
 
@@ -85,8 +85,8 @@ def merged(layers: Iterable[Mapping[str, Given]], *, plain: Container[str], secr
     """
     result: dict[str, Given] = {}
     for layer in layers:
-        told = _with_files(layer, plain)
-        result |= {name: given for name, given in told.items() if given.text or name in secret}
+        values = _with_files(layer, plain)
+        result |= {name: given for name, given in values.items() if given.text or name in secret}
     return result
 
 

@@ -43,3 +43,8 @@ def test_a_refused_sample_ends_with_advice(server: RecordingServer, status: int,
     assert f'karrot: {status} {{"status":"told"}}\n' in result.stderr
     assert sentence in result.stderr
     assert len(server.seen) == 1
+
+
+def test_the_address_may_come_from_the_environment(server: RecordingServer) -> None:
+    assert run_karrot("send-sample", env={"KARROT_URL": f"{server.url}/burrow"}).exit_code == 0
+    assert [each.path for each in server.seen] == ["/burrow"]

@@ -60,7 +60,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         command = [sys.executable, "-m", "karrot", "demo", "--speed", "20", "--port", "0"]
         process = subprocess.Popen(command, stdout=out, stderr=out)
     try:
-        wait_for(lambda: "kill -USR1" in said.read_text() or process.poll() is not None, 60)
+        wait_for(lambda: "Ctrl-C stops everything" in said.read_text() or process.poll() is not None, 60)
         yield said.read_text()
     finally:
         process.terminate()

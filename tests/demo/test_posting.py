@@ -45,7 +45,6 @@ class Loop:
     bodies: list[bytes] = field(default_factory=list)
     clock: HandClock = field(default_factory=HandClock)
     stop: threading.Event = field(default_factory=threading.Event)
-    failover: threading.Event = field(default_factory=threading.Event)
 
     def receive(self, path: str, body: bytes) -> Response:
         assert path == "/burrow"
@@ -56,7 +55,7 @@ class Loop:
     def running(self, url: str | None = None) -> Iterator[None]:
         with serve_locally(self.receive, self.receive) as own:
             arguments = (burrow(), url or f"{own}/burrow", self.stop)
-            more: Any = {"clock": self.clock, "failover": self.failover}
+            more: Any = {"clock": self.clock}
             thread = threading.Thread(target=post_verdicts, args=arguments, kwargs=more)
             thread.start()
             try:
@@ -105,16 +104,6 @@ def test_a_receiver_that_is_away_is_logged_and_the_posts_go_on() -> None:
         wait_for(lambda: len(told) > 0)
     assert told[0]["code"] == "demo_refused"
     assert "Connection refused" in told[0]["reason"]
-
-
-def test_a_failover_posts_all_groups_at_once() -> None:
-    loop = Loop()
-    with loop.running():
-        loop.clock.now_ms += 6_000
-        wait_for(lambda: len(loop.bodies) == 26)
-        loop.failover.set()
-        wait_for(lambda: len(loop.bodies) == 52)
-    assert not loop.failover.is_set()
 
 
 def test_no_more_posts_wait_for_answers_than_there_are_threads_and_a_stop_drops_the_others() -> None:

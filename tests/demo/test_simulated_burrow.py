@@ -142,17 +142,6 @@ def test_after_a_pause_of_the_machine_each_group_is_judged_once() -> None:
     assert list(sleepy.due(later_ms + 4_000)) == []
 
 
-def test_after_a_failover_all_groups_are_judged_at_once_with_new_incidents() -> None:
-    failing = burrow()
-    before_it = posts(failing, 20)
-    failing.failover()
-    herd = list(failing.due(START_MS + 20_000))
-    assert len(herd) == 26
-    ids = [{event.incident_id for event in events} - {None} for events in (before_it, herd)]
-    assert all(ids)
-    assert not ids[0] & ids[1]
-
-
 @pytest.mark.parametrize(("speed", "interval_s"), [(0.5, 10), (3, 5), (10, 5)])
 def test_speed_makes_no_interval_shorter_and_keeps_timestamps_real(speed: float, interval_s: float) -> None:
     fast = burrow(speed=speed)

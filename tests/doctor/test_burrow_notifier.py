@@ -101,7 +101,7 @@ def test_closes_must_go_to_the_same_url_as_opens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "level"), [("POST", "ok"), ("post", "ok"), ("PUT", "note"), ("DELETE", "warn"), ("PATCH", "fault")]
+    ("method", "level"), [("POST", "ok"), ("post", "ok"), ("PUT", "ok"), ("DELETE", "warn"), ("PATCH", "fault")]
 )
 def test_delete_may_lose_its_body_and_other_methods_are_refused(method: str, level: str) -> None:
     assert only_finding(checks.method, burrow_snapshot(notifier_module(method_close=method)))[0] == level
@@ -157,10 +157,8 @@ def test_burrow_s_own_templates_are_known_by_their_names(name: str) -> None:
 
 
 def test_both_templates_are_checked() -> None:
-    level, _, remedy = only_finding(
-        checks.template, burrow_snapshot(notifier_module(template_close="/etc/burrow/close.tmpl"))
-    )
-    assert (level, remedy) == ("note", 'make sure that both contain {"Event": {{ jsonencoder . }}}')
+    wrong = burrow_snapshot(notifier_module(template_close="conf/default-http-delete.tmpl"))
+    assert only_finding(checks.template, wrong)[0] == "fault"
 
 
 @pytest.mark.parametrize(
@@ -173,15 +171,6 @@ def test_a_timeout_is_a_whole_number_shorter_than_the_interval(timeout: int, lev
 def test_a_timeout_that_holds_burrow_s_locks_too_long_is_reported() -> None:
     assert (
         "holds its locks" in only_finding(checks.timeout, burrow_snapshot(notifier_module(interval=120, timeout=60)))[1]
-    )
-
-
-def test_a_notifier_that_accepts_any_certificate_is_noted() -> None:
-    assert passes(checks.noverify, burrow_snapshot(notifier_module(noverify="true")))
-    secure = notifier_module(noverify="true", url_open="https://karrot/burrow")
-    assert only_finding(checks.noverify, burrow_snapshot(secure))[:2] == (
-        "note",
-        "[notifier.a] accepts any certificate",
     )
 
 
@@ -218,12 +207,3 @@ def test_a_group_that_another_notifier_for_the_same_karrot_admits_is_not_exclude
         "[notifier.a] group-allowlist excludes 2 of 3 groups: audit, burrow-prod",
         "[notifier.b] group-allowlist excludes 1 of 3 groups: billing",
     ]
-
-
-def test_settings_that_burrow_does_not_report_are_named_once() -> None:
-    level, what, remedy = only_finding(checks.unseen, burrow_snapshot(notifier_module(), notifier_module()))
-    assert "[notifier.a], [notifier.b]" in what
-    assert level == "note"
-    for key in ("send-interval", "send-once", "group-denylist", "headers", "user"):
-        assert key in what
-    assert "Idempotency-Key" in remedy

@@ -14,7 +14,6 @@ from support.doctor_snapshots import (
     burrow_snapshot,
     finds_nothing,
     make_verdict,
-    notifier_module,
     only_finding,
     passes,
     replace_fields,
@@ -25,15 +24,6 @@ def test_a_starting_burrow_is_reported_as_starting() -> None:
     assert passes(checks.ready, burrow_snapshot())
     assert only_finding(checks.ready, burrow_snapshot(ready=False))[0] == "warn"
     assert finds_nothing(checks.ready, burrow_snapshot(ready=None))
-
-
-def test_a_burrow_before_1_3_5_is_known_by_its_lists() -> None:
-    assert passes(checks.release, burrow_snapshot())
-    level, what, _ = only_finding(
-        checks.release, burrow_snapshot(notifier_module(group_allowlist=None, group_whitelist=".*"))
-    )
-    assert (level, "[notifier.a] group-whitelist" in what) == ("note", True)
-    assert only_finding(checks.release, burrow_snapshot(ready=None))[0] == "note"
 
 
 def test_a_notifier_needs_zookeeper() -> None:
@@ -115,15 +105,6 @@ def test_an_old_kafka_version_finds_no_groups(version: str, level: str) -> None:
     )
 
 
-def test_allowlists_of_consumers_and_storage_are_noted() -> None:
-    assert passes(checks.watched_groups, burrow_snapshot(**burrow_module("storages", group_allowlist=".*")))
-    for kind, name in (("consumers", "consumer.prod"), ("storages", "storage.default")):
-        level, what, _ = only_finding(
-            checks.watched_groups, burrow_snapshot(**burrow_module(kind, group_allowlist="^team-"))
-        )
-        assert (level, what) == ("note", f"[{name}] watches only groups that match '^team-'")
-
-
 def test_a_start_at_the_latest_commit_is_noted() -> None:
     assert passes(checks.start_latest, burrow_snapshot())
     assert (
@@ -185,7 +166,7 @@ def test_a_burrow_that_does_not_watch_itself_is_not_judged() -> None:
 
 
 NOTHING = BurrowSeen(url="http://burrow:8000")
-JUDGED_ALWAYS = ("lists", "ready", "release")
+JUDGED_ALWAYS = ("lists", "ready")
 
 
 @pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.name)

@@ -10,7 +10,6 @@ from support.doctor_snapshots import (
     passes,
     prometheus_snapshot,
     scrape_target,
-    seconds_ago,
 )
 
 
@@ -24,7 +23,7 @@ def test_a_prometheus_without_karrot_is_a_fault() -> None:
 
 
 def test_a_target_that_is_down_is_a_fault_with_its_reason() -> None:
-    down = scrape_target(health="down", last_error="server returned HTTP status 401", last_scrape_duration=9.0)
+    down = scrape_target(health="down", last_error="server returned HTTP status 401")
     assert only_finding(checks.target, prometheus_snapshot(down)) == (
         "fault",
         "http://karrot:5000/metrics is down: server returned HTTP status 401",
@@ -37,23 +36,6 @@ def test_labels_that_prometheus_renames_are_a_fault() -> None:
         "fault",
         "Prometheus renames Karrot's label cluster to exported_cluster",
         "set honor_labels: true in the scrape config (honorLabels: true in a ServiceMonitor)",
-    )
-
-
-def test_a_target_that_is_no_longer_scraped_is_a_warning() -> None:
-    assert passes(checks.target, prometheus_snapshot(scrape_target(last_scrape=seconds_ago(45))))
-    assert only_finding(checks.target, prometheus_snapshot(scrape_target(last_scrape=seconds_ago(46))))[:2] == (
-        "warn",
-        "the last scrape of http://karrot:5000/metrics was 46 s ago",
-    )
-    assert passes(checks.target, prometheus_snapshot(scrape_target(health="unknown", last_scrape=None)))
-
-
-def test_a_scrape_that_takes_more_than_half_of_its_timeout_is_a_warning() -> None:
-    assert passes(checks.target, prometheus_snapshot(scrape_target(last_scrape_duration=5.0)))
-    assert only_finding(checks.target, prometheus_snapshot(scrape_target(last_scrape_duration=6.0)))[:2] == (
-        "warn",
-        "a scrape of http://karrot:5000/metrics takes 6.0 s of 10 s",
     )
 
 

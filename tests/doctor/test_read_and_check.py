@@ -9,18 +9,17 @@ import msgspec
 import pytest
 
 from karrot.api.bodies import Component
-from karrot.doctor import Level, Snapshot, examine, look
+from karrot.doctor import Level, Snapshot, examine, read_all
 from karrot.doctor.read_and_check_prometheus import PrometheusSeen
 from karrot.doctor.read_burrow import GROUPS_ASKED, BurrowSeen
 from karrot.doctor.read_karrot import KarrotSeen
-from karrot.doctor.reader_helpers import Away, Unread
+from karrot.doctor.reader_helpers import Unreachable, Unread
 from karrot.doctor.run_all_checks import all_checks
 from karrot.http_client import Limits
 from support.burrow.fake_burrow_rig import fake_burrow, simulated_group
 from support.burrow.viper_config import EXAMPLE
 from support.doctor_snapshots import (
     burrow_snapshot,
-    evaluate_snapshot,
     karrot_snapshot,
     notifier_module,
     prometheus_snapshot,
@@ -50,7 +49,7 @@ TARGET = {
 
 
 def burrow_at(url: str, *, karrot: str | None = None) -> BurrowSeen:
-    seen = look(url, limits=QUICK).burrow if karrot is None else look(url, karrot, limits=QUICK).burrow
+    seen = read_all(url, limits=QUICK).burrow if karrot is None else read_all(url, karrot, limits=QUICK).burrow
     assert isinstance(seen, BurrowSeen)
     return seen
 
@@ -86,7 +85,7 @@ def test_only_the_urls_of_karrot_s_notifiers_are_requested() -> None:
         with fake_burrow(simulated_group("billing"), configuration=config) as burrow:
             seen = burrow_at(burrow.server.url)
     (found,) = seen.webhooks.values()
-    assert (found.status, found.said, found.is_karrot) == (301, "https://elsewhere/burrow", False)
+    assert (found.status, found.detail, found.is_karrot) == (301, "https://elsewhere/burrow", False)
     assert [each.split(b"\r\n")[0] for each in asked] == [b"GET /burrow HTTP/1.1"]
 
 
@@ -103,13 +102,12 @@ def test_an_unreadable_module_is_noted_and_the_rest_is_read() -> None:
 
 
 def test_each_unreachable_side_is_reported() -> None:
-    urls = [f"http://127.0.0.1:{free_port()}" for _ in range(4)]
-    seen = look(*urls[:3], evaluate=urls[3], limits=QUICK)
+    urls = [f"http://127.0.0.1:{free_port()}" for _ in range(3)]
+    seen = read_all(*urls, limits=QUICK)
     assert seen == Snapshot(
-        burrow=Away(urls[0], "no connection: Connection refused"),
-        evaluate=Away(urls[3], "no connection: Connection refused"),
-        karrot=Away(urls[1], "no connection: Connection refused"),
-        prometheus=Away(urls[2], "no connection: Connection refused"),
+        burrow=Unreachable(urls[0], "no connection: Connection refused"),
+        karrot=Unreachable(urls[1], "no connection: Connection refused"),
+        prometheus=Unreachable(urls[2], "no connection: Connection refused"),
     )
 
 
@@ -127,10 +125,10 @@ def test_each_unreachable_side_is_reported() -> None:
 )
 def test_another_server_is_not_taken_for_karrot_or_prometheus(body: bytes) -> None:
     with scripted_server(*[http_response(body)] * 2) as (url, _):
-        seen = look(None, url, url, limits=QUICK)
-    assert isinstance(seen.karrot, Away)
-    assert isinstance(seen.prometheus, Away)
-    assert "is not valid" in seen.karrot.said
+        seen = read_all(None, url, url, limits=QUICK)
+    assert isinstance(seen.karrot, Unreachable)
+    assert isinstance(seen.prometheus, Unreachable)
+    assert "is not valid" in seen.karrot.error
 
 
 def test_no_answer_of_a_karrot_causes_a_traceback() -> None:
@@ -144,7 +142,7 @@ def test_no_answer_of_a_karrot_causes_a_traceback() -> None:
         endless,
     ):
         with scripted_server(beat, *[odd] * 20) as (url, _):
-            seen = look(karrot=url, limits=QUICK).karrot
+            seen = read_all(karrot=url, limits=QUICK).karrot
         assert isinstance(seen, KarrotSeen)
         assert len(seen.unread) >= 5
 
@@ -153,7 +151,7 @@ def test_prometheus_is_read_as_far_as_it_answers() -> None:
     results = {"karrot_build_info": 1, 'count({__name__=~"karrot_.+",exported_cluster!=""})': 7}
     other = TARGET | {"labels": {"job": "node", "instance": "b"}, "scrapeUrl": "http://10.0.0.2:9100/metrics"}
     with fake_prometheus(targets=[TARGET, other], results=results) as url:
-        seen = look(prometheus=url, limits=QUICK).prometheus
+        seen = read_all(prometheus=url, limits=QUICK).prometheus
     assert isinstance(seen, PrometheusSeen)
     assert [each.labels["job"] for each in seen.targets] == ["lag"]
     assert (seen.has_moved, seen.unread) == (True, ())
@@ -165,14 +163,14 @@ def test_the_address_or_name_shows_which_target_is_karrot_s() -> None:
     named = TARGET | {"labels": {"job": "karrot", "instance": "c"}}
     other = TARGET | {"scrapeUrl": "http://10.0.0.2:9100/metrics"}
     with fake_prometheus(targets=[at_its_address, named, other]) as url:
-        seen = look(None, nobody, url, limits=QUICK).prometheus
+        seen = read_all(None, nobody, url, limits=QUICK).prometheus
     assert isinstance(seen, PrometheusSeen)
     assert len(seen.targets) == 2
 
 
 def test_a_prometheus_that_hides_its_targets_is_a_warning_and_not_judged() -> None:
     with fake_prometheus(targets=[TARGET], closed=frozenset({"/api/v1/targets"})) as url:
-        found = examine(look(prometheus=url, limits=QUICK))
+        found = examine(read_all(prometheus=url, limits=QUICK))
     assert [(each.level, each.check) for each in found if each.level.is_wrong] == [(Level.WARN, "part")]
     assert "target" not in {each.check for each in found}
 
@@ -183,49 +181,42 @@ def test_a_newer_karrot_gives_no_traceback() -> None:
     groups = [group, group | {"lag_seconds_kind": "guessed"}]
     bodies: list[Any] = [BEAT | {"more": 1}, {"groups": groups, "next": None}, *[[]] * 20]
     with scripted_server(*[http_response(json.dumps(each).encode()) for each in bodies]) as (url, _):
-        seen = look(karrot=url, limits=QUICK).karrot
+        seen = read_all(karrot=url, limits=QUICK).karrot
     assert isinstance(seen, KarrotSeen)
-    assert "lag_seconds_kind" in seen.unread[0].said
+    assert "lag_seconds_kind" in seen.unread[0].error
     examine(Snapshot(karrot=seen))
 
 
 def test_the_token_is_sent_only_to_karrot() -> None:
     with scripted_server(*[http_response(b"{}")] * 2) as (url, asked):
-        look(None, url, None, token="s3cret", limits=QUICK)
-        look(None, None, url, token="s3cret", limits=QUICK)
+        read_all(None, url, None, token="s3cret", limits=QUICK)
+        read_all(None, None, url, token="s3cret", limits=QUICK)
     assert [b"Authorization: Bearer s3cret" in each for each in asked] == [True, False]
 
 
 def test_every_check_reports_success_if_nothing_is_wrong() -> None:
-    found = examine(
-        Snapshot(
-            burrow=burrow_snapshot(),
-            evaluate=evaluate_snapshot(),
-            karrot=karrot_snapshot(),
-            prometheus=prometheus_snapshot(),
-        )
-    )
-    assert [each.check for each in found if each.level is not Level.OK] == ["unseen"]
+    found = examine(Snapshot(burrow=burrow_snapshot(), karrot=karrot_snapshot(), prometheus=prometheus_snapshot()))
+    assert {each.level for each in found} == {Level.OK}
     assert {each.check for each in found} == {each.name for each in CHECKS}
 
 
 def test_faults_come_first() -> None:
     wrong = burrow_snapshot(notifier_module(threshold=2, method_close="DELETE"))
     found = examine(Snapshot(burrow=wrong, karrot=karrot_snapshot(), prometheus=prometheus_snapshot()))
-    assert [each.check for each in found[:3]] == ["threshold", "method", "unseen"]
+    assert [each.check for each in found[:2]] == ["threshold", "method"]
     assert [each.level for each in found] == sorted((each.level for each in found), key=list(Level).index)
 
 
 def test_a_side_that_does_not_answer_is_a_fault_and_the_others_are_checked() -> None:
-    found = examine(Snapshot(burrow=Away("http://b:8000", "no connection: refused"), karrot=karrot_snapshot()))
+    found = examine(Snapshot(burrow=Unreachable("http://b:8000", "no connection: refused"), karrot=karrot_snapshot()))
     (away,) = [each for each in found if each.level is Level.FAULT]
     assert away.what == "Burrow cannot be read at http://b:8000: no connection: refused"
     assert [each.what for each in found if each.level is Level.NOTE] == ["Prometheus was not checked"]
     assert "silence" in {each.check for each in found}
-    assert "lag" not in {each.check for each in found}
+    assert "two-burrows" not in {each.check for each in found}
 
 
-def test_evaluate_or_watch_replaces_burrow_and_is_optional() -> None:
+def test_watch_replaces_burrow() -> None:
     without = examine(Snapshot(karrot=karrot_snapshot()))
     assert [each.what for each in without if each.check == "side"] == [
         "Burrow was not checked",
@@ -235,15 +226,22 @@ def test_evaluate_or_watch_replaces_burrow_and_is_optional() -> None:
     assert [each.what for each in examine(Snapshot(karrot=polls)) if each.check == "side"] == [
         "Prometheus was not checked"
     ]
-    instead = examine(Snapshot(evaluate=evaluate_snapshot(), karrot=karrot_snapshot(has_evaluate=True)))
-    assert [each.what for each in instead if each.level is not Level.OK] == ["Prometheus was not checked"]
 
 
 def test_an_unreadable_part_is_a_warning_with_the_error() -> None:
-    closed = karrot_snapshot(settings=None, unread=(Unread("settings (/config)", "HTTP 401 from /config"),))
-    (warned,) = [each for each in examine(Snapshot(karrot=closed)) if each.level is Level.WARN]
-    assert warned.what == "Karrot: settings (/config) could not be read: HTTP 401 from /config"
-    assert warned.remedy == "set KARROT_API_TOKEN (or _FILE) in the environment of karrot doctor"
+    unread = karrot_snapshot(settings=None, unread=(Unread("settings (/config)", "HTTP 500, 'x'"),))
+    (warned,) = [each for each in examine(Snapshot(karrot=unread)) if each.level is Level.WARN]
+    assert warned.what == "Karrot: settings (/config) could not be read: HTTP 500, 'x'"
+    assert warned.remedy == "check the answer of Karrot there"
+
+
+def test_all_parts_that_need_the_token_are_one_warning() -> None:
+    unread = tuple(Unread(part, "HTTP 401, ''") for part in ("settings (/config)", "rejects (/api/v1/rejects)"))
+    (warned,) = [each for each in examine(Snapshot(karrot=karrot_snapshot(unread=unread))) if each.level is Level.WARN]
+    assert (warned.what, warned.remedy) == (
+        "Karrot: settings (/config), rejects (/api/v1/rejects) could not be read without the API token (HTTP 401)",
+        "set KARROT_API_TOKEN (or _FILE) in the environment of karrot doctor",
+    )
 
 
 def test_names_of_checks_are_unique() -> None:
@@ -253,8 +251,8 @@ def test_names_of_checks_are_unique() -> None:
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 def test_a_check_names_its_subject_and_its_documentation(check: Any) -> None:
-    assert check.trap.endswith(".")
-    assert check.well or check.name == "unseen"
+    assert check.problem.endswith(".")
+    assert check.success
     page, _, anchor = check.where.partition("#")
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)

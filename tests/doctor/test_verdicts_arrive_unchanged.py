@@ -122,25 +122,6 @@ def test_groups_are_not_reported_as_missing_if_not_all_were_read() -> None:
     assert finds_nothing(checks.missing_groups, burrow_snapshot(), karrot_snapshot(groups=None))
 
 
-def test_very_different_lags_are_reported_with_their_age() -> None:
-    assert passes(checks.lag, burrow_snapshot(), karrot_snapshot())
-    far = burrow_snapshot(verdicts=(make_verdict("billing", lag=90_000),))
-    assert only_finding(checks.lag, far, karrot_snapshot())[:2] == (
-        "warn",
-        "the lag of 1 of 1 group differs between Burrow and Karrot: billing 90000 now, 50 10 s ago",
-    )
-    one = burrow_snapshot(verdicts=(make_verdict("billing", lag=90_000), make_verdict("audit")))
-    assert only_finding(checks.lag, one, karrot_snapshot())[0] == "note"
-    assert finds_nothing(checks.lag, burrow_snapshot(verdicts=()), karrot_snapshot())
-    polled = karrot_snapshot(groups=(read_group("billing", source="kafka"),))
-    assert finds_nothing(checks.lag, far, polled), "watch counts only the messages that can be read"
-
-
-def test_a_small_difference_in_lag_is_not_reported() -> None:
-    assert passes(checks.lag, burrow_snapshot(verdicts=(make_verdict("billing", lag=900),)), karrot_snapshot())
-    assert passes(checks.lag, burrow_snapshot(), karrot_snapshot(groups=(read_group("billing", lag=None),)))
-
-
 def test_fewer_events_than_evaluations_reveal_the_send_interval() -> None:
     assert passes(checks.send_interval, burrow_snapshot(), karrot_snapshot())
     seldom = karrot_snapshot(histories={BILLING: group_history(30, 60, 30, 60, 60, 30)})
@@ -206,20 +187,6 @@ def test_expected_clusters_must_be_spelled_as_in_burrow() -> None:
     assert only_finding(checks.expected_clusters, burrow_snapshot(), upper)[::2] == (
         "fault",
         "KARROT_EXPECTED_CLUSTERS=prod,test",
-    )
-    none = karrot_snapshot(settings={"KARROT_EXPECTED_CLUSTERS": ""})
-    assert only_finding(checks.expected_clusters, burrow_snapshot(), none)[::2] == (
-        "note",
-        "KARROT_EXPECTED_CLUSTERS=prod",
-    )
-
-
-def test_a_karrot_that_does_not_read_burrow_is_noted() -> None:
-    assert passes(checks.resync, burrow_snapshot(), karrot_snapshot())
-    without = karrot_snapshot(settings={"KARROT_BURROW_URL": ""})
-    assert only_finding(checks.resync, burrow_snapshot(), without)[::2] == (
-        "note",
-        "KARROT_BURROW_URL=http://burrow:8000",
     )
 
 

@@ -71,7 +71,7 @@ def scene(burrow_bin: str, one_broker: Stack, tmp_path_factory: pytest.TempPathF
 def test_the_doctor_is_clean_on_a_healthy_system(scene: Scene) -> None:
     wait_for(lambda: scene.found(scene.burrow)[0] == 0, 60)  # until Prometheus has scraped
     code, said = scene.found(scene.burrow)
-    assert (code, {name: level for name, (level, _) in said.items()}) == (0, {"unseen": "note", "resync": "note"}), said
+    assert (code, {name: level for name, (level, _) in said.items()}) == (0, {}), said
 
 
 @pytest.mark.parametrize("check", BY_CONFIGURATION)
@@ -83,12 +83,12 @@ def test_a_fault_in_burrow_s_configuration_is_named_alone(scene: Scene, check: s
     burrow = scene.stack.burrow(scene.burrow_bin, name=check, cluster=CLUSTER, notifiers=planted)
     try:
         commit(scene.stack.kafka, {each: [TopicPartition(TOPIC, 0, MESSAGES)] for each in GROUPS}, [burrow])
-        wait_for(lambda: scene.found(burrow.url)[1].keys() == {check, "unseen", "resync"}, 60)
+        wait_for(lambda: scene.found(burrow.url)[1].keys() == {check}, 60)
     finally:
         burrow.server.stop()
 
 
 def test_a_body_of_another_template_is_named_alone(scene: Scene) -> None:
     assert scene.karrot.post(b'{"event": {}}').status == 400
-    wait_for(lambda: scene.found(scene.burrow)[1].keys() == {"templates-refused", "unseen", "resync"}, 60)
+    wait_for(lambda: scene.found(scene.burrow)[1].keys() == {"templates-refused"}, 60)
     assert scene.found(scene.burrow)[0] == 1

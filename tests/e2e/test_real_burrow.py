@@ -20,7 +20,7 @@ from e2e.stack.prometheus import Prometheus
 from e2e.stack.stack import Stack
 from e2e.waiting import wait_for
 from karrot.burrow.client import Burrow as Client
-from karrot.doctor.run_all_checks import examine, look
+from karrot.doctor.run_all_checks import examine, read_all
 from support.service.karrot_service import Service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -194,7 +194,7 @@ def test_two_notifiers_of_one_burrow_are_no_two_burrows_for_the_doctor(scene: Sc
     url = f"http://127.0.0.1:{scene.beside.port}"
 
     def found() -> list[str]:
-        seen = look(scene.burrows[0].url, url)
+        seen = read_all(scene.burrows[0].url, url)
         return [each.what for each in examine(seen) if each.check == "two-burrows" and each.level.is_wrong]
 
     wait_for(lambda: bool(found()), FIRST_WORD_S)

@@ -182,7 +182,8 @@ def test_a_service_that_cannot_lock_its_directory_says_so_and_can_start_again(
         service.arm(place)
         assert service.start(wait=False).ended() == 2
     assert (
-        f"karrot: cannot use the data directory {tmp_path / 'data'}: No locks available\n" in service.said.read_text()
+        f"karrot: cannot use the data directory (KARROT_DATA_DIR) {tmp_path / 'data'}: No locks available\n"
+        in service.said.read_text()
     )
     with service:
         assert service.accepts()

@@ -46,7 +46,7 @@ def demo_port(tmp_path: Path) -> Iterator[int]:
     said = tmp_path / "said.txt"
     command = [sys.executable, "-m", "karrot", "demo", "--groups", "12", "--speed", "5", "--port", "0"]
     with said.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out) as demo:
-        wait_for(lambda: "kill -USR1" in said.read_text(), 60)
+        wait_for(lambda: "Ctrl-C stops everything" in said.read_text(), 60)
         port = urlsplit(next(word for word in said.read_text().split() if word.startswith("http://"))).port
         assert port is not None
         yield port

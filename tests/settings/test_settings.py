@@ -42,8 +42,11 @@ def config(tmp_path: Path) -> Path:
     return file
 
 
-def test_the_defaults_apply_without_any_source() -> None:
-    assert load({}, available=OFFER).settings == Settings()
+DEFAULTS = Settings(data_dir=Path("karrot-data").absolute())
+
+
+def test_the_defaults_apply_without_any_source_and_the_data_directory_is_absolute() -> None:
+    assert load({}, available=OFFER).settings == DEFAULTS
     assert Settings().bind == Address("0.0.0.0", 5000)
     assert Settings().retention == 86400
     assert Settings().max_log_bytes == 1 << 30
@@ -163,7 +166,7 @@ def test_an_unknown_name_in_the_file_is_refused_with_a_suggestion(config: Path, 
     config.write_text(f"{line}\n")
     (sentence,) = problems({}, config=config)
     assert sentence == problem.format(file=config)
-    assert load({}, config=config, strict=False).settings == Settings()
+    assert load({}, config=config, strict=False).settings == DEFAULTS
 
 
 def test_a_setting_of_a_reporter_that_is_off_gives_a_warning_in_the_file_too(config: Path) -> None:
@@ -174,7 +177,7 @@ def test_a_setting_of_a_reporter_that_is_off_gives_a_warning_in_the_file_too(con
 
 
 def test_the_name_of_the_file_is_not_a_setting() -> None:
-    assert loaded({"KARROT_CONFIG": "/etc/karrot.toml"}).warnings == ()
+    assert loaded({"KARROT_CONFIG": "/etc/karrot.toml", "KARROT_URL": "http://karrot:5000"}).warnings == ()
 
 
 def test_a_file_may_hold_a_table_and_toml_s_own_types(config: Path) -> None:

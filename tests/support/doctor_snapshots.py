@@ -25,7 +25,6 @@ from karrot.burrow.client import (
     ZooKeeperConfig,
 )
 from karrot.doctor.checks import Check, Finding, Level
-from karrot.doctor.read_and_check_evaluate import EvaluateSeen
 from karrot.doctor.read_and_check_prometheus import PrometheusSeen, Target
 from karrot.doctor.read_burrow import BurrowSeen, ReadWebhook
 from karrot.doctor.read_karrot import KarrotSeen
@@ -86,10 +85,8 @@ MODULES: dict[str, Any] = {
     "clusters": ClusterModule(
         class_name="kafka", servers=("kafka:9092",), client_profile=PROFILE, topic_refresh=60, offset_refresh=10
     ),
-    "consumers": ConsumerModule(class_name="kafka", cluster="prod", client_profile=PROFILE, group_allowlist=""),
-    "storages": StorageModule(
-        class_name="inmemory", intervals=10, min_distance=1, expire_group=604_800, group_allowlist=""
-    ),
+    "consumers": ConsumerModule(class_name="kafka", cluster="prod", client_profile=PROFILE),
+    "storages": StorageModule(class_name="inmemory", intervals=10, min_distance=1, expire_group=604_800),
     "evaluators": EvaluatorModule(class_name="caching", expire_cache=10),
 }
 
@@ -150,10 +147,6 @@ def rejects(code: str, *times_ago_s: float) -> Rejects:
     return Rejects([RejectedBody(seconds_ago(each), code, "It was wrong.", "webhook", "") for each in times_ago_s])
 
 
-def evaluate_snapshot(**fields: Any) -> EvaluateSeen:
-    return EvaluateSeen(**({"interval": 60.0, "age": 70.0} | fields))
-
-
 def metric_sample(name: str, value: float, **labels: str) -> Sample:
     return Sample(name, labels, value)
 
@@ -200,22 +193,18 @@ def scrape_target(**fields: Any) -> Target:
         "scrape_url": f"{KARROT}/metrics",
         "health": "up",
         "labels": {"job": "karrot", "instance": "karrot:5000"},
-        "last_scrape": seconds_ago(5),
-        "last_scrape_duration": 0.1,
-        "scrape_interval": "15s",
-        "scrape_timeout": "10s",
     }
     return Target(**(told | fields))
 
 
 def prometheus_snapshot(*targets: Target, **fields: Any) -> PrometheusSeen:
-    told: dict[str, Any] = {"now": NOW, "targets": targets or (scrape_target(),)}
+    told: dict[str, Any] = {"targets": targets or (scrape_target(),)}
     return PrometheusSeen(**(told | fields))
 
 
 def passes(check: Check, *sides: Any) -> bool:
     """Return whether a check reports only success."""
-    return [(each.level, each.what) for each in check(*sides)] == [(Level.OK, check.well)]
+    return [(each.level, each.what) for each in check(*sides)] == [(Level.OK, check.success)]
 
 
 def finds_nothing(check: Check, *sides: Any) -> bool:

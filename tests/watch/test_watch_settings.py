@@ -9,7 +9,6 @@ from karrot.settings.loading import SettingsError, load
 from karrot.settings.options import Settings, effective
 from karrot.wiring import try_out
 from support.burrow.recorded_bodies import warn_body
-from support.karrot_command import run_karrot
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 
@@ -128,14 +127,6 @@ def test_the_service_starts_without_aws_credentials_and_says_why_its_watch_fails
         wait_for(lambda: b'karrot_watch_failures_total{reason="credentials"}' in service.get("/metrics").body)
         assert service.post(warn_body("billing")).status == 202
         assert "Traceback" not in service.said.read_text()
-
-
-def test_a_command_without_aws_credentials_prints_one_line(msk_without_credentials: Path) -> None:
-    result = run_karrot(
-        "groups", "--bootstrap-servers", "127.0.0.1:1", "--command-config", str(msk_without_credentials)
-    )
-    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    assert result.stderr.startswith(f"karrot: {WHY}")
 
 
 def test_wrong_inline_properties_are_reported_without_their_values() -> None:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import click
 
 from karrot.cli.errors import NotDone, Refused, end_on_signals
-from karrot.cli.options import follow_option, name_option, read_span
+from karrot.cli.options import follow_option, json_option, name_option, read_span
 from karrot.cli.pipeline import spark_options as shared
 from karrot.cli.pipeline.job_errors import JobCommand
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @shared.trigger_option(default="10 seconds", help="With --follow: how often to read new records.")
 @shared.checkpoint_option(help="Folder that records what was read.  [default: a folder in the tables]")
 @shared.wait_option
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
+@json_option("Print the summary as one line of JSON.")
 def offsets(**asked: Any) -> None:
     """Write the records of __consumer_offsets to the tables "commits", "members", "ends" and "quarantine".
 

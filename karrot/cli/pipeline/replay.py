@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karrot.cli.errors import NotDone, Refused, valid
-from karrot.cli.options import reads
+from karrot.cli.options import json_option, reads
 from karrot.cli.pipeline.job_errors import JobCommand
 from karrot.cli.pipeline.spark_options import read_rules, read_spark_place, spark_options, started
-from karrot.cli.print_table import UNKNOWN, Column, PrintedTable, json_line, print_lines, safe, terminal_width
+from karrot.cli.print_table import UNKNOWN, Column, PrintedTable, json_line, print_lines, safe
 from karrot.text import count, counted, duration, iso_ms, to_minute
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ def _delay(seconds: float | None) -> str:
 
 
 _RULE_SETS = (
-    Column("RULES", "name", may_be_cut=True),
-    Column("INTERVALS", "intervals", is_number=True, goes=4),
-    Column("ALLOWED-LAG", "allowed_lag", count, is_number=True, goes=3),
-    Column("MIN-DISTANCE", "min_distance", "{}s".format, is_number=True, goes=2),
-    Column("COMPLETE", "minimum_complete", "{:g}".format, is_number=True, goes=1),
+    Column("RULES", "name"),
+    Column("INTERVALS", "intervals", is_number=True),
+    Column("ALLOWED-LAG", "allowed_lag", count, is_number=True),
+    Column("MIN-DISTANCE", "min_distance", "{}s".format, is_number=True),
+    Column("COMPLETE", "minimum_complete", "{:g}".format, is_number=True),
     Column("INCIDENTS", "incident_count", count, is_number=True),
     Column("FLAPS", "flaps", count, is_number=True),
     Column("MINUTES-NOT-OK", "minutes_not_ok", count, is_number=True),
@@ -61,8 +61,8 @@ _RULE_SETS = (
     ),
 )
 _GROUPS = (
-    Column("CLUSTER", "cluster", may_be_cut=True, goes=1),
-    Column("GROUP", "group", may_be_cut=True),
+    Column("CLUSTER", "cluster"),
+    Column("GROUP", "group"),
     Column("STOOD-STILL", "standstills", is_number=True),
 )
 
@@ -123,7 +123,7 @@ _GROUPS = (
     metavar="DIR",
     help='Write two tables, "statuses" and "standstills", to this directory or URL.',
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables and sentences.")
+@json_option("Print one line of JSON instead of tables and sentences.")
 def replay(**asked: Any) -> None:
     """Judge the commits and log ends in the tables by several sets of Burrow's rules, and compare the results.
 
@@ -153,7 +153,7 @@ def replayed_lines(done: "Replayed") -> Iterator[str]:
     first, last = (to_minute(datetime.fromtimestamp(epoch_s, UTC)) for epoch_s in (done.span.first, done.span.last))
     yield f"{counted(done.groups, 'group')} from {first} to {last} UTC, judged every {duration(done.span.every)}"
     yield ""
-    yield from PrintedTable(_RULE_SETS, [_rule_set_fields(one) for one in done.outcomes]).lines(terminal_width())
+    yield from PrintedTable(_RULE_SETS, [_rule_set_fields(one) for one in done.outcomes]).lines()
     yield ""
     yield from _groups_table(done)
     yield from map(safe, sentences(done.outcomes))
@@ -176,7 +176,7 @@ def _groups_table(done: "Replayed") -> Iterator[str]:
         }
         for group in groups[:_MOST_GROUPS]
     ]
-    yield from PrintedTable([*_GROUPS, *sets], rows).lines(terminal_width())
+    yield from PrintedTable([*_GROUPS, *sets], rows).lines()
     if len(groups) > _MOST_GROUPS:
         yield f"and {len(groups) - _MOST_GROUPS} more groups (see --json and --output)"
     yield ""

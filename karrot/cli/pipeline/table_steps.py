@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karrot.cli.errors import Refused, end_on_signals
-from karrot.cli.options import Number, day_option, follow_option, option_set, read_span
+from karrot.cli.options import Number, day_option, follow_option, json_option, option_set, read_span
 from karrot.cli.pipeline import spark_options as shared
 from karrot.cli.pipeline.job_errors import JobCommand
 from karrot.text import counted_plain
@@ -122,7 +122,7 @@ def derive(**asked: Any) -> None:
 @shared.trigger_option(default="30 seconds", help="With --follow: how often to read new events.")
 @shared.checkpoint_option(help="Folder that records which events were read.  [default: a folder in the tables]")
 @shared.wait_option
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
+@json_option("Print the summary as one line of JSON.")
 def ingest(**asked: Any) -> None:
     """Write new events from the archive or a topic to the tables "events", "partitions" and "quarantine".
 

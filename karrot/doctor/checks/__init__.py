@@ -30,7 +30,7 @@ class _NotJudged(Exception):  # noqa: N818 (it describes a result)
     """Raised if a check lacks data and so makes no finding."""
 
 
-class Said(NamedTuple):
+class Problem(NamedTuple):
     """A problem that a check found. ``remedy`` is the line that fixes the fault, or says where to find the cause."""
 
     level: Level
@@ -38,7 +38,7 @@ class Said(NamedTuple):
     remedy: str = ""
 
 
-Look = Callable[..., Iterator[Said]]
+CheckFunction = Callable[..., Iterator[Problem]]
 """The function of a check, which takes the data of one or two programs, and yields the problems."""
 
 
@@ -55,45 +55,45 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check for one fault. ``trap`` describes the fault, ``well`` describes the state without the fault.
+    """A check for one fault. ``problem`` describes the fault, ``success`` describes the state without the fault.
 
     ``runbooks`` are the runbooks of the alerts on the same problem.
     """
 
     name: str
-    trap: str
-    well: str
+    problem: str
+    success: str
     where: str
-    look: Look
+    function: CheckFunction
     runbooks: tuple[str, ...] = ()
 
     def __call__(self, *seen: Any) -> list[Finding]:
         """Run the check. Returns at least one finding, or an empty list if the check lacks data."""
         try:
-            said = list(self.look(*seen)) or [Said(Level.OK, self.well)]
+            problems = list(self.function(*seen)) or [Problem(Level.OK, self.success)]
         except _NotJudged:
             return []
-        return [Finding(each.level, self.name, each.what, each.remedy, self.where) for each in said]
+        return [Finding(each.level, self.name, each.what, each.remedy, self.where) for each in problems]
 
 
 _MODULES = {"notifier": "to_karrot", "consumer": "consumers", "cluster": "clusters", "storage": "storages"}
 
 
-def check(*runbooks: str, well: str, where: str, each: str = "") -> Callable[[Look], Check]:
-    """Make a check from a function. The check's name is the function's name; ``trap`` is the docstring's first line.
+def check(*runbooks: str, success: str, where: str, each: str = "") -> Callable[[CheckFunction], Check]:
+    """Make a check from a function. The check's name is the function's name; ``problem`` is the docstring's first line.
 
     ``each`` is a kind of Burrow's modules. The function gets each module with its section and with `BurrowSeen`.
     """
 
-    def make(look: Look) -> Check:
-        def look_at_modules(seen: BurrowSeen) -> Iterator[Said]:
+    def make(function: CheckFunction) -> Check:
+        def check_modules(seen: BurrowSeen) -> Iterator[Problem]:
             only_if(modules := getattr(seen, _MODULES[each]))
             for name, module in modules.items():
-                yield from look(f"[{each}.{name}]", module, seen)
+                yield from function(f"[{each}.{name}]", module, seen)
 
-        trap = (look.__doc__ or "").partition("\n")[0]
-        name = look.__name__.replace("_", "-")
-        return Check(name, trap, well, where, look_at_modules if each else look, runbooks)
+        problem = (function.__doc__ or "").partition("\n")[0]
+        name = function.__name__.replace("_", "-")
+        return Check(name, problem, success, where, check_modules if each else function, runbooks)
 
     return make
 
@@ -104,4 +104,4 @@ def only_if(is_there: object) -> None:
         raise _NotJudged
 
 
-fault, warn, note = (partial(Said, level) for level in (Level.FAULT, Level.WARN, Level.NOTE))
+fault, warn, note = (partial(Problem, level) for level in (Level.FAULT, Level.WARN, Level.NOTE))

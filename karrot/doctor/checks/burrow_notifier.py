@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from karrot.burrow.client import NotifierModule
-from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
+from karrot.doctor.checks import Check, Problem, check, fault, note, only_if, warn
 from karrot.doctor.read_burrow import WEBHOOK_PATH, BurrowSeen, ReadWebhook, admits
 from karrot.doctor.reader_helpers import netloc
 from karrot.text import counted_plain, some
@@ -18,14 +18,14 @@ _OK, _WARN, _ERR = 1, 2, 3
 _NEVER_WAITS, _SHORT, _LONG = 0, 3, 30
 
 
-@check(well="a notifier posts to Karrot", where="burrow.md#connecting-burrow")
-def notifier(seen: BurrowSeen) -> Iterator[Said]:
+@check(success="a notifier posts to Karrot", where="burrow.md#connecting-burrow")
+def notifier(seen: BurrowSeen) -> Iterator[Problem]:
     """No notifier of Burrow posts to Karrot."""
     only_if(seen.has_read("notifier"))
     if seen.to_karrot:
         return
-    told = [f"{name} ({each.class_name}, {each.url_open or 'no URL'})" for name, each in seen.notifiers.items()]
-    have = f"Burrow's notifiers are {', '.join(told)}" if told else "Burrow has no notifier"
+    others = [f"{name} ({each.class_name}, {each.url_open or 'no URL'})" for name, each in seen.notifiers.items()]
+    have = f"Burrow's notifiers are {', '.join(others)}" if others else "Burrow has no notifier"
     yield fault(
         f"no notifier posts to Karrot: {have}",
         f"run karrot burrow-config --karrot {seen.karrot_url or 'http://karrot:5000'}, and add its output to "
@@ -33,20 +33,20 @@ def notifier(seen: BurrowSeen) -> Iterator[Said]:
     )
 
 
-@check("KarrotOnlyUnhealthyVerdicts", well="Burrow sends healthy groups too", where=_LINES, each="notifier")
-def threshold(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
+@check("KarrotOnlyUnhealthyVerdicts", success="Burrow sends healthy groups too", where=_LINES, each="notifier")
+def threshold(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Problem]:
     """A notifier's `threshold` is above 1. So Burrow never sends OK groups, and Karrot does not know their lag."""
     if each.threshold > _ERR:
-        said = "Burrow sends only the closes of incidents"
+        effect = "Burrow sends only the closes of incidents"
     elif each.threshold > _OK:
-        said = f"Burrow sends only groups in {'WARN and ERR' if each.threshold == _WARN else 'ERR'}"
+        effect = f"Burrow sends only groups in {'WARN and ERR' if each.threshold == _WARN else 'ERR'}"
     else:
         return
-    yield fault(f"{section} has threshold {each.threshold}: {said}", f"{section} threshold = 1")
+    yield fault(f"{section} has threshold {each.threshold}: {effect}", f"{section} threshold = 1")
 
 
-@check(well="Burrow sends the end of an incident", where=_LINES, each="notifier")
-def send_close(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
+@check(success="Burrow sends the end of an incident", where=_LINES, each="notifier")
+def send_close(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Problem]:
     """send-close is off, or has no URL or no template. So Karrot does not learn when an incident ends."""
     if not each.send_close:
         later = "with the next OK verdict" if each.threshold <= _OK else "only through silence"
@@ -64,27 +64,25 @@ def send_close(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Sa
         )
 
 
-@check(well="events are sent with POST", where=_LINES, each="notifier")
-def method(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
+@check(success="events are sent with POST", where=_LINES, each="notifier")
+def method(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Problem]:
     """A method is not POST. Many proxies remove the body of a DELETE. Karrot accepts only POST, PUT and DELETE."""
     for key, given in (("method-open", each.method_open), ("method-close", each.method_close)):
         if key == "method-close" and not each.send_close:
             continue
-        mend = f'{section} {key} = "POST"'
-        told = f"{section} has {key} {given or 'empty'}"
+        remedy = f'{section} {key} = "POST"'
+        what = f"{section} has {key} {given or 'empty'}"
         match (given or "").upper():
-            case "POST":
+            case "POST" | "PUT":
                 continue
-            case "PUT":
-                yield note(f"{told}: Karrot accepts it, but proxies may repeat it", mend)
             case "DELETE":
-                yield warn(f"{told}: Karrot accepts it, but many proxies remove the body of a DELETE", mend)
+                yield warn(f"{what}: Karrot accepts it, but many proxies remove the body of a DELETE", remedy)
             case _:
-                yield fault(f"{told}: Karrot accepts only POST, PUT and DELETE", mend)
+                yield fault(f"{what}: Karrot accepts only POST, PUT and DELETE", remedy)
 
 
-@check(well="the URLs end in /burrow", where=_LINES, each="notifier")
-def url(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
+@check(success="the URLs end in /burrow", where=_LINES, each="notifier")
+def url(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Problem]:
     """A URL does not end in /burrow, or contains a template."""
     for key, given in _urls(each):
         path = urlsplit(given).path.rstrip("/")
@@ -100,8 +98,8 @@ def url(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
             )
 
 
-@check(well="Karrot answers at the notifier's URL, without a redirect", where=_WRONG)
-def webhook(seen: BurrowSeen) -> Iterator[Said]:
+@check(success="Karrot answers at the notifier's URL, without a redirect", where=_WRONG)
+def webhook(seen: BurrowSeen) -> Iterator[Problem]:
     """The notifier's URL redirects, does not answer, or gives an answer that does not come from Karrot."""
     only_if(seen.webhooks)
     for address, found in seen.webhooks.items():
@@ -109,8 +107,8 @@ def webhook(seen: BurrowSeen) -> Iterator[Said]:
             yield _not_karrot(address, found)
 
 
-@check(well="no notifier uses one of Burrow's own templates", where=_LINES, each="notifier")
-def template(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
+@check(success="no notifier uses one of Burrow's own templates", where=_LINES, each="notifier")
+def template(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Problem]:
     """A notifier has one of Burrow's own template names. Burrow's own templates leave out cluster and lag."""
     used = [("template-open", each.template_open)]
     used += [("template-close", each.template_close)] if each.send_close else []
@@ -120,48 +118,36 @@ def template(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said
                 f"{section} has {key} {path or 'empty'}: Karrot refuses its output",
                 f'{section} {key} = "/etc/burrow/karrot.tmpl"; karrot burrow-config --template writes it',
             )
-    if each.send_close and each.template_close and each.template_close != each.template_open:
-        yield note(
-            f"{section} has two templates, {each.template_open} and {each.template_close}",
-            'make sure that both contain {"Event": {{ jsonencoder . }}}',
-        )
 
 
-@check(well="the notifier's timeout is neither too short nor too long", where=_LINES, each="notifier")
-def timeout(section: str, each: NotifierModule, seen: BurrowSeen) -> Iterator[Said]:
+@check(success="the notifier's timeout is neither too short nor too long", where=_LINES, each="notifier")
+def timeout(section: str, each: NotifierModule, seen: BurrowSeen) -> Iterator[Problem]:
     """A notifier's `timeout` is no whole number, too short for Karrot's 503, or longer than `interval`."""
-    mend = f"{section} timeout = 5"
+    remedy = f"{section} timeout = 5"
     waits = each.timeout if each.timeout is not None else 5
     if waits <= _NEVER_WAITS:
-        yield fault(f'{section} has a timeout that is not a whole number (such as "5s"): Burrow waits for ever', mend)
+        yield fault(f'{section} has a timeout that is not a whole number (such as "5s"): Burrow waits for ever', remedy)
     elif waits < _SHORT:
-        yield warn(f"{section} gives up after {waits} s, before Karrot can answer that it is overloaded", mend)
+        yield warn(f"{section} gives up after {waits} s, before Karrot can answer that it is overloaded", remedy)
     elif waits >= seen.interval:
         yield warn(
             f"{section} waits {waits} s, but Burrow evaluates every {seen.interval} s: "
             "while the receiver is slow, requests overtake each other",
-            mend,
+            remedy,
         )
     elif waits > _LONG:
-        yield warn(f"{section} waits {waits} s, and Burrow holds its locks during this time", mend)
+        yield warn(f"{section} waits {waits} s, and Burrow holds its locks during this time", remedy)
 
 
-@check(well="the notifier verifies certificates", where="burrow.md#connecting-burrow", each="notifier")
-def noverify(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
-    """The notifier accepts any certificate."""
-    if (each.noverify or "").lower() in ("true", "1", "t") and (each.url_open or "").startswith("https:"):
-        yield note(f"{section} accepts any certificate", f"{section} extra-ca instead of noverify")
-
-
-@check(well="the notifiers' allowlists admit every group", where=_LINES)
-def allowlist(seen: BurrowSeen) -> Iterator[Said]:
+@check(success="the notifiers' allowlists admit every group", where=_LINES)
+def allowlist(seen: BurrowSeen) -> Iterator[Problem]:
     """Burrow knows groups that no notifier for a Karrot has in its allowlist."""
     everybody = [group for names in seen.groups.values() for group in names]
     only_if(seen.to_karrot and everybody)
     of_karrot: dict[str, dict[str, NotifierModule]] = {}
     for name, each in seen.to_karrot.items():
         key = "group-allowlist" if each.group_whitelist is None else "group-whitelist"
-        of_karrot.setdefault(netloc(each.url_open or ""), {})[f"{_section(name)} {key}"] = each
+        of_karrot.setdefault(netloc(each.url_open or ""), {})[f"[notifier.{name}] {key}"] = each
     for lists in of_karrot.values():
         named, is_one = some([*lists]), len(lists) == 1
         if any(admits(each, "") is None for each in lists.values()):
@@ -179,30 +165,18 @@ def allowlist(seen: BurrowSeen) -> Iterator[Said]:
             )
 
 
-@check(well="", where=_WRONG)
-def unseen(seen: BurrowSeen) -> Iterator[Said]:
-    """Burrow does not show some settings of its notifiers. Check these settings in burrow.toml."""
-    only_if(seen.to_karrot)
-    yield note(
-        f"Burrow does not show send-interval, send-once, group-denylist, headers, user and templates' content of "
-        f"{some([_section(name) for name in seen.to_karrot])}",
-        "check in burrow.toml: send-interval is less than interval; send-once is not set; a denylist is intended; "
-        'headers have Idempotency-Key = "1"; username and password are the ones that Karrot has',
-    )
-
-
-def _not_karrot(address: str, found: ReadWebhook) -> Said:
+def _not_karrot(address: str, found: ReadWebhook) -> Problem:
     sample = "on Burrow's host, run karrot send-sample --karrot " + address.removesuffix("/").removesuffix(WEBHOOK_PATH)
     match found.status:
         case 0:
-            return note(f"{address} could not be reached from here: {found.said}", sample)
+            return note(f"{address} could not be reached from here: {found.detail}", sample)
         case 301 | 302 | 303:
             return fault(
-                f"{address} redirects to {found.said}: Burrow loses the event and counts a success",
-                f'url-open and url-close = "{found.said}"',
+                f"{address} redirects to {found.detail}: Burrow loses the event and counts a success",
+                f'url-open and url-close = "{found.detail}"',
             )
         case 307 | 308:
-            return warn(f"{address} redirects to {found.said}", f'url-open and url-close = "{found.said}"')
+            return warn(f"{address} redirects to {found.detail}", f'url-open and url-close = "{found.detail}"')
         case status:
             return fault(
                 f"{address} is not Karrot's /burrow: it answers a GET with HTTP {status}, not with Karrot's 405", sample
@@ -212,10 +186,6 @@ def _not_karrot(address: str, found: ReadWebhook) -> Said:
 def _urls(each: NotifierModule) -> list[tuple[str, str]]:
     both = [("url-open", each.url_open), ("url-close", each.url_close if each.send_close else None)]
     return [(key, given) for key, given in both if given]
-
-
-def _section(name: str) -> str:
-    return f"[notifier.{name}]"
 
 
 CHECKS = [each for each in tuple(globals().values()) if isinstance(each, Check)]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from karrot.burrow.client import ClusterModule, ConsumerModule, StorageModule
-from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
+from karrot.doctor.checks import Check, Problem, check, fault, note, only_if, warn
 from karrot.doctor.read_burrow import BurrowSeen
 from karrot.event import LagEvent, Status, has_burrow_name
 from karrot.text import some
@@ -19,42 +19,24 @@ _FEWEST_INTERVALS = 5
 _BEHIND = 10_000
 
 
-@check(well="Burrow has started all its parts", where=_WRONG)
-def ready(seen: BurrowSeen) -> Iterator[Said]:
+@check(success="Burrow has started all its parts", where=_WRONG)
+def ready(seen: BurrowSeen) -> Iterator[Problem]:
     """Burrow is still starting."""
     only_if(seen.ready is not None)
     if not seen.ready:
         yield warn("Burrow is still starting (/burrow/admin/ready says 503)", "wait; if this lasts, read Burrow's log")
 
 
-@check(well="Burrow is 1.3.5 or later", where=_DOCTOR)
-def release(seen: BurrowSeen) -> Iterator[Said]:
-    """Burrow is older than 1.3.5. It can stay silent after a ZooKeeper outage, and calls its lists white and black."""
-    lists = [
-        f"[{kind}.{name}] group-whitelist"
-        for kind, modules in (("notifier", seen.notifiers), ("consumer", seen.consumers), ("storage", seen.storages))
-        for name, each in modules.items()
-        if each.group_whitelist is not None
-    ]
-    if lists:
-        yield note(
-            f"this Burrow is older than 1.3.5: a newer Burrow refuses its old names ({', '.join(lists)})",
-            "with the update, rename group-whitelist to group-allowlist and group-blacklist to group-denylist",
-        )
-    elif seen.ready is None:
-        yield note("this Burrow is older than 1.3.5, or does not report whether it is ready", "update Burrow")
-
-
-@check(well="ZooKeeper is configured", where=_WRONG)
-def zookeeper(seen: BurrowSeen) -> Iterator[Said]:
+@check(success="ZooKeeper is configured", where=_WRONG)
+def zookeeper(seen: BurrowSeen) -> Iterator[Problem]:
     """A notifier has no ZooKeeper. Burrow needs a lock in ZooKeeper to send, even if Kafka needs no ZooKeeper."""
     only_if(seen.notifiers and seen.zookeeper is not None)
     if seen.zookeeper is not None and not seen.zookeeper.servers:
         yield fault("Burrow has notifiers but no ZooKeeper: it sends nothing", '[zookeeper] servers = ["HOST:2181"]')
 
 
-@check(well="Burrow lists topics and groups of every cluster", where=_WRONG)
-def lists(seen: BurrowSeen) -> Iterator[Said]:
+@check(success="Burrow lists topics and groups of every cluster", where=_WRONG)
+def lists(seen: BurrowSeen) -> Iterator[Problem]:
     """Burrow lists no cluster, or no topics or no groups of a cluster."""
     only_if(seen.ready is not False)  # a Burrow that is starting lists nothing; the check `ready` reports the start
     if not seen.listed:
@@ -72,8 +54,8 @@ def lists(seen: BurrowSeen) -> Iterator[Said]:
             )
 
 
-@check(well="every cluster has a consumer section with the right name", where=_WRONG)
-def cluster_names(seen: BurrowSeen) -> Iterator[Said]:
+@check(success="every cluster has a consumer section with the right name", where=_WRONG)
+def cluster_names(seen: BurrowSeen) -> Iterator[Problem]:
     """A cluster's name has a space, or is in upper case in a consumer section. So Burrow stores no commits."""
     only_if(seen.clusters and seen.has_read("cluster", "consumer"))
     for name, each in seen.consumers.items():
@@ -101,8 +83,8 @@ def cluster_names(seen: BurrowSeen) -> Iterator[Said]:
             )
 
 
-@check(well="no kafka-version is too old for consumer groups", where=_DOCTOR)
-def kafka_version(seen: BurrowSeen) -> Iterator[Said]:
+@check(success="no kafka-version is too old for consumer groups", where=_DOCTOR)
+def kafka_version(seen: BurrowSeen) -> Iterator[Problem]:
     """A kafka-version is older than 0.11. So Burrow finds no groups, and reports no error."""
     profiles = {
         each.client_profile
@@ -121,21 +103,8 @@ def kafka_version(seen: BurrowSeen) -> Iterator[Said]:
             )
 
 
-@check(well="Burrow watches every group", where=_DOCTOR)
-def watched_groups(seen: BurrowSeen) -> Iterator[Said]:
-    """A consumer section or the storage section has an allowlist. Burrow does not know the other groups."""
-    only_if(seen.consumers and seen.storages)
-    for kind, modules in (("consumer", seen.consumers), ("storage", seen.storages)):
-        for name, each in modules.items():
-            if (pattern := each.group_allowlist or each.group_whitelist or "") not in _EVERYTHING:
-                yield note(
-                    f"[{kind}.{name}] watches only groups that match {pattern!r}",
-                    f'for all groups: [{kind}.{name}] group-allowlist = ".*"',
-                )
-
-
-@check(well="Burrow reads commits from the beginning", where=_DOCTOR, each="consumer")
-def start_latest(section: str, each: ConsumerModule, _: BurrowSeen) -> Iterator[Said]:
+@check(success="Burrow reads commits from the beginning", where=_DOCTOR, each="consumer")
+def start_latest(section: str, each: ConsumerModule, _: BurrowSeen) -> Iterator[Problem]:
     """start-latest is set. So Burrow does not know a group that has not committed since Burrow's start."""
     if each.start_latest:
         yield note(
@@ -144,8 +113,8 @@ def start_latest(section: str, each: ConsumerModule, _: BurrowSeen) -> Iterator[
         )
 
 
-@check(well="Burrow reads log end offsets and topics often enough", where=_DOCTOR, each="cluster")
-def refresh(section: str, each: ClusterModule, seen: BurrowSeen) -> Iterator[Said]:
+@check(success="Burrow reads log end offsets and topics often enough", where=_DOCTOR, each="cluster")
+def refresh(section: str, each: ClusterModule, seen: BurrowSeen) -> Iterator[Problem]:
     """Burrow reads log end offsets less often than it evaluates groups, or finds new topics late."""
     if each.offset_refresh > min(_SLOW_REFRESH_S, seen.interval):
         yield warn(
@@ -161,8 +130,8 @@ def refresh(section: str, each: ClusterModule, seen: BurrowSeen) -> Iterator[Sai
         )
 
 
-@check(well="windows of commits span enough time", where=_DOCTOR, each="storage")
-def window(section: str, each: StorageModule, seen: BurrowSeen) -> Iterator[Said]:
+@check(success="windows of commits span enough time", where=_DOCTOR, each="storage")
+def window(section: str, each: StorageModule, seen: BurrowSeen) -> Iterator[Problem]:
     """Windows of commits are too short for a verdict, because `intervals` is too small or commits are too frequent."""
     if each.intervals < _FEWEST_INTERVALS:
         yield warn(
@@ -178,8 +147,8 @@ def window(section: str, each: StorageModule, seen: BurrowSeen) -> Iterator[Said
         )
 
 
-@check(well="Burrow remembers groups for long enough", where=_DOCTOR, each="storage")
-def expire_group(section: str, each: StorageModule, _: BurrowSeen) -> Iterator[Said]:
+@check(success="Burrow remembers groups for long enough", where=_DOCTOR, each="storage")
+def expire_group(section: str, each: StorageModule, _: BurrowSeen) -> Iterator[Problem]:
     """expire-group is so short that Burrow forgets a stopped group before you can notice it."""
     if each.expire_group < _SHORTEST_MEMORY_S:
         yield warn(
@@ -188,8 +157,8 @@ def expire_group(section: str, each: StorageModule, _: BurrowSeen) -> Iterator[S
         )
 
 
-@check("KarrotBurrowLagging", well="Burrow reports no lag of its own", where=_WRONG)
-def self_lag(seen: BurrowSeen) -> Iterator[Said]:
+@check("KarrotBurrowLagging", success="Burrow reports no lag of its own", where=_WRONG)
+def self_lag(seen: BurrowSeen) -> Iterator[Problem]:
     """Burrow itself lags on __consumer_offsets. So every other value from Burrow is old."""
     own = [event for event in seen.verdicts if has_burrow_name(event.consumer)]
     only_if(own)

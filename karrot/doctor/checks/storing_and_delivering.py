@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator, Mapping
 
-from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
+from karrot.doctor.checks import Check, Problem, check, fault, note, only_if, warn
 from karrot.doctor.read_karrot import KarrotSeen
 from karrot.runbooks_and_remedies import CODES, REFUSED_LATELY_S, WATCH, runbook_of_failing
 from karrot.text import counted_plain
@@ -19,8 +19,8 @@ _DAMAGE = {
 }
 
 
-@check("KarrotLogNotWritable", well="the event log is writable", where="data-directory.md")
-def log_writable(seen: KarrotSeen) -> Iterator[Said]:
+@check("KarrotLogNotWritable", success="the event log is writable", where="data-directory.md")
+def log_writable(seen: KarrotSeen) -> Iterator[Problem]:
     """The event log is not writable. Karrot answers every event with 503, and Burrow does not repeat events."""
     log = seen.components.get("log")
     only_if(log)
@@ -34,8 +34,8 @@ def log_writable(seen: KarrotSeen) -> Iterator[Said]:
         )
 
 
-@check("KarrotNoLeader", well="a replica leads", where="high-availability.md#when-something-fails")
-def leader(seen: KarrotSeen) -> Iterator[Said]:
+@check("KarrotNoLeader", success="a replica leads", where="high-availability.md#when-something-fails")
+def leader(seen: KarrotSeen) -> Iterator[Problem]:
     """No replica leads, so no reporter gets events."""
     only_if(seen.reporters and seen.is_on_postgresql)
     if seen.reporters and seen.reporters.leader is None:
@@ -45,12 +45,13 @@ def leader(seen: KarrotSeen) -> Iterator[Said]:
         )
 
 
-@check("KarrotResyncFailing", "KarrotWatchSilent", well="no component of Karrot is failing", where="operations.md")
-def components(seen: KarrotSeen) -> Iterator[Said]:
+@check("KarrotResyncFailing", "KarrotWatchSilent", success="no component of Karrot is failing", where="operations.md")
+def components(seen: KarrotSeen) -> Iterator[Problem]:
     """A component of Karrot is failing: the resync with Burrow's REST API, or watch, which polls Kafka."""
     only_if(seen.components)
     for name, each in seen.components.items():
-        if each.state == "failing" and name != "log" and not name.startswith("reporter "):
+        has_own_check = name == "log" or (seen.reporters and name.startswith("reporter "))
+        if each.state == "failing" and not has_own_check:
             yield fault(
                 f"{name} is failing: {each.detail or 'see the reason in the log of Karrot or on its home page'}",
                 f"fix the cause in this message; the settings of {name} are at {seen.url}/config; "
@@ -61,12 +62,12 @@ def components(seen: KarrotSeen) -> Iterator[Said]:
 @check(
     "KarrotCloudWatchRefusing",
     "KarrotReporterBacklog",
-    well="every reporter passes on its events",
+    success="every reporter passes on its events",
     where="reporters.md",
 )
-def reporters(seen: KarrotSeen) -> Iterator[Said]:
+def reporters(seen: KarrotSeen) -> Iterator[Problem]:
     """A reporter is failing, for example cloudwatch without permissions, or is far behind."""
-    only_if(seen.components or seen.reporters is not None)
+    only_if(seen.reporters)
     for each in seen.reporters.reporters if seen.reporters else ():
         if each.state == "failing":
             yield fault(
@@ -79,18 +80,12 @@ def reporters(seen: KarrotSeen) -> Iterator[Said]:
                 f"the reporter {each.name} is {each.backlog_age_seconds:.0f} s behind ({waiting})",
                 f"see the reporter's page: {seen.url}/reporters/{each.name}",
             )
-    if seen.reporters is None:
-        for name, component in seen.components.items():
-            if name.startswith("reporter ") and component.state == "failing":
-                yield fault(
-                    f"the {name} is failing", "set KARROT_API_TOKEN for karrot doctor: then it shows the reason"
-                )
 
 
 @check(
-    "KarrotReporterDropping", "KarrotCloudWatchOverCap", well="no reporter leaves out a value", where="cloudwatch.md"
+    "KarrotReporterDropping", "KarrotCloudWatchOverCap", success="no reporter leaves out a value", where="cloudwatch.md"
 )
-def dropped(seen: KarrotSeen) -> Iterator[Said]:
+def dropped(seen: KarrotSeen) -> Iterator[Problem]:
     """A reporter left out values, because its target refuses a name, there are too many groups, or a value is old."""
     only_if(seen.samples)
     for sample in seen.of("karrot_reporter_dropped_total"):
@@ -102,14 +97,14 @@ def dropped(seen: KarrotSeen) -> Iterator[Said]:
             )
 
 
-@check("KarrotRejectingEvents", well="every body was the output of Karrot's template", where=_WRONG)
-def templates_refused(seen: KarrotSeen) -> Iterator[Said]:
+@check("KarrotRejectingEvents", success="every body was the output of Karrot's template", where=_WRONG)
+def templates_refused(seen: KarrotSeen) -> Iterator[Problem]:
     """Karrot refused bodies as unsupported_template: a notifier has another template, or another program posts."""
     yield from _refused(seen, {_TEMPLATE: CODES[_TEMPLATE].remedy})
 
 
-@check("KarrotRejectingEvents", well="no request had wrong credentials", where="burrow.md#why-each-line")
-def credentials(seen: KarrotSeen) -> Iterator[Said]:
+@check("KarrotRejectingEvents", success="no request had wrong credentials", where="burrow.md#why-each-line")
+def credentials(seen: KarrotSeen) -> Iterator[Problem]:
     """Karrot refused requests with 401, because Burrow's notifier has another password or token than Karrot."""
     remedy = "set the notifier's username and password to KARROT_BURROW_USERNAME and KARROT_BURROW_PASSWORD"
     if seen.setting("BURROW_TOKEN") and not seen.setting("BURROW_USERNAME"):
@@ -117,8 +112,8 @@ def credentials(seen: KarrotSeen) -> Iterator[Said]:
     yield from _refused(seen, {_CREDENTIALS: remedy})
 
 
-@check("KarrotRejectingEvents", well="every body was valid", where="reference/codes.md")
-def bodies(seen: KarrotSeen) -> Iterator[Said]:
+@check("KarrotRejectingEvents", success="every body was valid", where="reference/codes.md")
+def bodies(seen: KarrotSeen) -> Iterator[Problem]:
     """Karrot refused bodies for another reason, for example because they were empty, cut off or too large."""
     codes = {sample.labels.get("code", "") for sample in seen.of("karrot_events_rejected_total")}
     others = sorted(codes - {_TEMPLATE, _CREDENTIALS, *_NOT_STORED})
@@ -127,18 +122,21 @@ def bodies(seen: KarrotSeen) -> Iterator[Said]:
 
 
 @check(
-    "KarrotRejectingEvents", "KarrotLogNotWritable", well="every event was stored in time", where="reference/codes.md"
+    "KarrotRejectingEvents",
+    "KarrotLogNotWritable",
+    success="every event was stored",
+    where="reference/codes.md",
 )
-def not_stored(seen: KarrotSeen) -> Iterator[Said]:
+def not_stored(seen: KarrotSeen) -> Iterator[Problem]:
     """Karrot answered events with 503, because the disk was slow or full. Burrow does not repeat these events."""
     heals = "" if WATCH in seen.components else " Set KARROT_BURROW_URL: resync then replaces lost events."
     yield from _refused(seen, {code: f"{CODES[code].remedy}{heals}" for code in _NOT_STORED})
 
 
-@check("KarrotBurrowSilent", well="every cluster has a recent event", where=_WRONG)
-def silence(seen: KarrotSeen) -> Iterator[Said]:
+@check("KarrotBurrowSilent", success="every cluster has a recent event", where=_WRONG)
+def silence(seen: KarrotSeen) -> Iterator[Problem]:
     """The Burrow of a cluster has sent no event for a long time, and its events do not come from Kafka either."""
-    only_if(seen.samples and (seen.has_all_groups or not seen.has_evaluate))
+    only_if(seen.samples)
     from_kafka = {
         each.cluster.casefold()
         for each in seen.groups or ()
@@ -152,25 +150,20 @@ def silence(seen: KarrotSeen) -> Iterator[Said]:
     from_kafka |= {each.labels["cluster"].casefold() for each in seen.of("karrot_watch_last_poll_timestamp_seconds")}
     for cluster, age in seen.heard.items():
         if age > seen.stale_after and cluster.casefold() not in from_kafka:
-            said = f"never sent an event{that}" if age == float("inf") else f"sent its last event{that} {age:.0f} s ago"
+            what = f"never sent an event{that}" if age == float("inf") else f"sent its last event{that} {age:.0f} s ago"
             forget = f"run karrot forget-cluster {shlex.quote(cluster)} --karrot {seen.url}"
             gone = "take it out of KARROT_EXPECTED_CLUSTERS" if age == float("inf") else forget
-            start = f"start evaluate with --cluster {cluster} --to karrot={seen.url}; if Burrow sends {cluster}, "
-            none, remedy = (", and evaluate sent none lately", start) if seen.has_evaluate else ("", "")
-            yield fault(
-                f"the Burrow of {cluster} {said}{none}",
-                f"{remedy}{by_burrow}{gone}",
-            )
+            yield fault(f"the Burrow of {cluster} {what}", f"{by_burrow}{gone}")
     # Neither watch nor evaluate needs a Burrow.
-    if not (seen.heard or from_kafka or seen.has_evaluate or WATCH in seen.components):
+    if not (seen.heard or from_kafka or WATCH in seen.components):
         yield fault(
             f"no Burrow ever sent an event{that}",
             f"{seen.unless_refused}add the section that karrot burrow-config --karrot {seen.url} prints to burrow.toml",
         )
 
 
-@check("KarrotBurrowCutOff", well="Burrow still reads commits from Kafka", where="burrow.md#cut-off-from-kafka")
-def cut_off(seen: KarrotSeen) -> Iterator[Said]:
+@check("KarrotBurrowCutOff", success="Burrow still reads commits from Kafka", where="burrow.md#cut-off-from-kafka")
+def cut_off(seen: KarrotSeen) -> Iterator[Problem]:
     """Burrow has read no commit for a long time, although the groups used to commit. It judges its old commits."""
     only_if(found := list(seen.of("karrot_burrow_cut_off")))
     for cluster in [each.labels["cluster"] for each in found if each.value]:
@@ -180,8 +173,8 @@ def cut_off(seen: KarrotSeen) -> Iterator[Said]:
         )
 
 
-@check("KarrotSeriesDropped", well="every group has its series", where="reference/metrics.md")
-def series_dropped(seen: KarrotSeen) -> Iterator[Said]:
+@check("KarrotSeriesDropped", success="every group has its series", where="reference/metrics.md")
+def series_dropped(seen: KarrotSeen) -> Iterator[Problem]:
     """Groups or their partitions have no series: there are too many, or two shortened names are the same."""
     only_if(seen.samples)
     if dropped := seen.total("karrot_series_dropped_total"):
@@ -195,31 +188,16 @@ def series_dropped(seen: KarrotSeen) -> Iterator[Said]:
         )
 
 
-@check("KarrotLogDamaged", well="the log was never damaged", where="data-directory.md")
-def damage(seen: KarrotSeen) -> Iterator[Said]:
+@check("KarrotLogDamaged", success="the log was never damaged", where="data-directory.md")
+def damage(seen: KarrotSeen) -> Iterator[Problem]:
     """The event log was damaged: the disk lost data which it had confirmed, or somebody changed the files."""
     only_if(seen.samples)
-    for metric, said in _DAMAGE.items():
+    for metric, what in _DAMAGE.items():
         if times := seen.total(metric):
-            yield warn(f"{said}, {counted_plain(times, 'time')}", "check its disk, unless somebody changed its files")
+            yield warn(f"{what}, {counted_plain(times, 'time')}", "check its disk, unless somebody changed its files")
 
 
-@check(
-    well="Spark and the cloudwatch reporter do not publish the same events",
-    where="pipeline.md#publishing-from-spark",
-)
-def published_twice(seen: KarrotSeen) -> Iterator[Said]:
-    """Karrot publishes to CloudWatch, and writes an archive or a topic that Spark could publish a second time."""
-    only_if(seen.settings)
-    reporters = set(seen.setting("REPORTERS").split(","))
-    if "cloudwatch" in reporters and reporters & {"archive", "kafka"}:
-        yield note(
-            "the cloudwatch reporter publishes these events: karrot pipeline stream must not publish them again",
-            "use karrot pipeline stream --to tables, or remove cloudwatch from KARROT_REPORTERS",
-        )
-
-
-def _refused(seen: KarrotSeen, remedies: Mapping[str, str]) -> Iterator[Said]:
+def _refused(seen: KarrotSeen, remedies: Mapping[str, str]) -> Iterator[Problem]:
     """Yield a fault for recent refusals, a note for older refusals, a warning for refusals at an unknown time."""
     only_if(seen.samples)
     rejects = seen.rejects.rejects if seen.rejects else ()
@@ -228,13 +206,13 @@ def _refused(seen: KarrotSeen, remedies: Mapping[str, str]) -> Iterator[Said]:
         if not (times := seen.total("karrot_events_rejected_total", code=code)):
             continue
         newest = next((each for each in rejects if each.code == code), None)
-        told = f"refused as {code}: {counted_plain(times, 'request')} since the log began"
+        what = f"refused as {code}: {counted_plain(times, 'request')} since the log began"
         if newest is None:
-            yield warn(told, remedy)
+            yield warn(what, remedy)
         elif seen.age(newest.received_at) <= REFUSED_LATELY_S:
-            yield fault(f"{told}, the newest {seen.age(newest.received_at):.0f} s ago: {newest.detail}", remedy)
+            yield fault(f"{what}, the newest {seen.age(newest.received_at):.0f} s ago: {newest.detail}", remedy)
         else:
-            yield note(f"{told}, the newest at {newest.received_at}: {newest.detail}", remedy)
+            yield note(f"{what}, the newest at {newest.received_at}: {newest.detail}", remedy)
 
 
 CHECKS = [each for each in tuple(globals().values()) if isinstance(each, Check)]

@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import mean
 
 from karrot.api.bodies import GroupEvent
-from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
+from karrot.doctor.checks import Check, Problem, check, fault, only_if, warn
 from karrot.doctor.read_burrow import BurrowSeen, admits
 from karrot.doctor.read_karrot import KarrotSeen
 from karrot.doctor.reader_helpers import netloc
@@ -20,25 +20,24 @@ _START_S = 60
 _FEWEST_GAPS = 5
 _INTERVALS_BACK = 30
 _RARE, _TOO_MANY = 1.25, 1.6
-_LEAST_DIFFERENCE, _SHARE = 1000, 0.5
 
 
-@check(well="events arrive often enough for KARROT_STALE_AFTER", where=_WRONG)
-def stale_after(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
+@check(success="events arrive often enough for KARROT_STALE_AFTER", where=_WRONG)
+def stale_after(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Problem]:
     """Burrow's interval is too long for KARROT_STALE_AFTER. So groups vanish and come back."""
-    mend = f"[notifier.NAME] interval = 30, or KARROT_STALE_AFTER={2 * burrow.interval + _START_S}"
-    told = f"Burrow evaluates every {burrow.interval} s, and KARROT_STALE_AFTER is {karrot.stale_after:.0f} s"
+    remedy = f"[notifier.NAME] interval = 30, or KARROT_STALE_AFTER={2 * burrow.interval + _START_S}"
+    what = f"Burrow evaluates every {burrow.interval} s, and KARROT_STALE_AFTER is {karrot.stale_after:.0f} s"
     only_if(burrow.notifiers and karrot.settings)
     if burrow.interval <= 0:
         yield fault('an interval is not a whole number of seconds (such as "30s")', "[notifier.NAME] interval = 30")
     elif 2 * burrow.interval >= karrot.stale_after:
-        yield fault(f"{told}: groups vanish and come back", mend)
+        yield fault(f"{what}: groups vanish and come back", remedy)
     elif 2 * burrow.interval + _START_S > karrot.stale_after:
-        yield warn(f"{told}: one lost event makes a group vanish", mend)
+        yield warn(f"{what}: one lost event makes a group vanish", remedy)
 
 
-@check(well="each event has a new verdict", where=_DOCTOR)
-def expire_cache(burrow: BurrowSeen, _: KarrotSeen) -> Iterator[Said]:
+@check(success="each event has a new verdict", where=_DOCTOR)
+def expire_cache(burrow: BurrowSeen, _: KarrotSeen) -> Iterator[Problem]:
     """An evaluator caches verdicts for longer than the interval. So events repeat old verdicts."""
     only_if(burrow.notifiers and burrow.evaluators)
     for name, each in burrow.evaluators.items():
@@ -50,32 +49,32 @@ def expire_cache(burrow: BurrowSeen, _: KarrotSeen) -> Iterator[Said]:
             )
 
 
-@check("KarrotBurrowSilent", well="Burrow sends events for every cluster that it lists", where=_WRONG)
-def silent_notifier(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
+@check("KarrotBurrowSilent", success="Burrow sends events for every cluster that it lists", where=_WRONG)
+def silent_notifier(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Problem]:
     """Burrow lists groups of a cluster, but Karrot got no event of the cluster for two intervals and a minute."""
     only_if(any(burrow.groups.values()) and karrot.samples and burrow.to_karrot)
     patience = 2 * burrow.interval + _START_S
     for cluster, groups in burrow.groups.items():
         if groups and (age := karrot.heard.get(cluster, float("inf"))) > patience:
-            said = "never accepted an event of it" if age == float("inf") else f"accepted the last one {age:.0f} s ago"
+            when = "never accepted an event of it" if age == float("inf") else f"accepted the last one {age:.0f} s ago"
             yield fault(
-                f"Burrow lists {counted_plain(len(groups), 'group')} of {cluster}, but Karrot {said}",
+                f"Burrow lists {counted_plain(len(groups), 'group')} of {cluster}, but Karrot {when}",
                 _why_silent(burrow, karrot, cluster),
             )
 
 
-@check("KarrotOnlyUnhealthyVerdicts", well="Karrot gets events of healthy groups too", where=_WRONG)
-def only_bad(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
+@check("KarrotOnlyUnhealthyVerdicts", success="Karrot gets events of healthy groups too", where=_WRONG)
+def only_bad(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Problem]:
     """Karrot gets only WARN and ERR of a cluster, although Burrow has groups that are OK."""
     well = [each for each in burrow.verdicts if each.status_text == "OK" and not has_burrow_name(each.consumer)]
     healthy = {each.cluster for each in well if _senders(burrow, each.consumer)}
     posted = [each for each in karrot.groups or () if each.source == "webhook" and not has_burrow_name(each.consumer)]
-    told_of = {cluster: [each for each in posted if each.cluster == cluster] for cluster in sorted(healthy)}
-    only_if(any(told_of.values()))
-    for cluster, told in told_of.items():
-        if told and all(each.status != "OK" for each in told):
+    posted_by_cluster = {cluster: [each for each in posted if each.cluster == cluster] for cluster in sorted(healthy)}
+    only_if(any(posted_by_cluster.values()))
+    for cluster, groups in posted_by_cluster.items():
+        if groups and all(each.status != "OK" for each in groups):
             yield fault(
-                f"Karrot gets only WARN and ERR of {cluster} ({counted_plain(len(told), 'group')}), "
+                f"Karrot gets only WARN and ERR of {cluster} ({counted_plain(len(groups), 'group')}), "
                 "but Burrow has groups that are OK",
                 "[notifier.NAME] threshold = 1"
                 if any(each.threshold > 1 for each in burrow.to_karrot.values())
@@ -83,8 +82,8 @@ def only_bad(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
             )
 
 
-@check(well="Karrot knows every group that Burrow lists", where=_WRONG)
-def missing_groups(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
+@check(success="Karrot knows every group that Burrow lists", where=_WRONG)
+def missing_groups(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Problem]:
     """Karrot does not know groups that Burrow lists, because of a denylist, send-once or lost events."""
     only_if(karrot.groups is not None and karrot.has_all_groups and karrot.heard.keys() & burrow.groups.keys())
     known = {GroupKey(each.cluster, each.consumer) for each in karrot.groups or ()}
@@ -103,35 +102,8 @@ def missing_groups(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
             )
 
 
-@check(well="Burrow and Karrot agree on lags", where=_DOCTOR)
-def lag(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
-    """Burrow and Karrot report different lags of a group, although Karrot has a recent event of it."""
-    told = (each for each in karrot.groups or () if each.source != "kafka")  # lags from Kafka count offsets differently
-    heard = {GroupKey(each.cluster, each.consumer): each for each in told}
-    compared, apart = 0, []
-    for event in burrow.verdicts:
-        group = heard.get(GroupKey(event.cluster, event.consumer))
-        if group is None or karrot.age(group.last_event_at) > 2 * burrow.interval:
-            continue
-        compared += 1
-        now, before = event.total_lag, group.lag
-        if now is None or before is None:
-            continue
-        if abs(now - before) > max(_LEAST_DIFFERENCE, _SHARE * max(now, before)):
-            apart.append(f"{event.consumer} {now} now, {before} {karrot.age(group.last_event_at):.0f} s ago")
-    only_if(compared)
-    if apart:
-        say = warn if len(apart) * 2 > compared else note
-        many = f"{len(apart)} of {counted_plain(compared, 'group')}"
-        yield say(
-            f"the lag of {many} differs between Burrow and Karrot: {some(apart)}",
-            "run the doctor again, because lags change; if the difference stays, another Burrow posts under this "
-            "cluster's name",
-        )
-
-
-@check(well="an event arrives in each interval", where=_LINES)
-def send_interval(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
+@check(success="an event arrives in each interval", where=_LINES)
+def send_interval(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Problem]:
     """Events arrive less often than Burrow evaluates. The notifier's `send-interval` is not below `interval`."""
     only_if(all(each.threshold <= 1 for each in burrow.to_karrot.values()))  # otherwise OK groups send no events
     gaps = [gap for events in _lately(burrow, karrot).values() for gap in _gaps(events)]
@@ -144,8 +116,8 @@ def send_interval(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
         )
 
 
-@check(well="one notifier of one Burrow posts each group", where=_DOCTOR)
-def two_burrows(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
+@check(success="one notifier of one Burrow posts each group", where=_DOCTOR)
+def two_burrows(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Problem]:
     """Two Burrows, or two notifiers of one, post the same groups: too many events, or incident ids that alternate."""
     histories = {key: events for key, events in _lately(burrow, karrot).items() if len(_gaps(events)) >= _FEWEST_GAPS}
     only_if(histories and burrow.interval > 0)
@@ -153,26 +125,26 @@ def two_burrows(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
         senders, gaps = _senders(burrow, group), _gaps(events)
         usual = [gap for gap in gaps if gap < 3 * burrow.interval]  # a restart of Burrow or Karrot makes longer gaps
         number = (len(gaps) + 1) / (sum(usual) / burrow.interval + len(gaps) - len(usual) + 1)
-        told = f"{number:.1f} events arrive in an interval of {burrow.interval} s"
+        what = f"{number:.1f} events arrive in an interval of {burrow.interval} s"
         if (turns := _take_turns(events)) or number > _TOO_MANY * max(1, len(senders)):
             yield warn(
-                f"more than one program posts {group} of {cluster}: {'two incident ids alternate' if turns else told}",
+                f"more than one program posts {group} of {cluster}: {'two incident ids alternate' if turns else what}",
                 "give Burrows of the same Kafka the same [zookeeper] servers and root-path, and Burrows of different "
                 "Kafkas different cluster names; karrot pipeline evaluate needs a cluster name of its own",
             )
             return
         if number > _TOO_MANY:
             yield warn(
-                f"{some(senders)} admit {group} of {cluster}, and {told}",
+                f"{some(senders)} admit {group} of {cluster}, and {what}",
                 "let only one of them admit a group (group-allowlist, group-denylist); if that is so already, another "
                 "Burrow posts too",
             )
             return
 
 
-@check(well="Burrow lists the clusters that Karrot expects", where="reference/settings.md")
-def expected_clusters(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
-    """KARROT_EXPECTED_CLUSTERS is empty, or has a name in upper case. Burrow's names are in lower case."""
+@check(success="Burrow lists the clusters that Karrot expects", where="reference/settings.md")
+def expected_clusters(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Problem]:
+    """KARROT_EXPECTED_CLUSTERS has a name in upper case. Burrow's names are in lower case."""
     only_if(karrot.settings and burrow.listed)
     named = [name for name in re.split(r"\s*,\s*", karrot.setting("EXPECTED_CLUSTERS")) if name]
     for name in named:
@@ -181,22 +153,6 @@ def expected_clusters(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
                 f"KARROT_EXPECTED_CLUSTERS has {name}, but Burrow's name is {name.lower()}",
                 f"KARROT_EXPECTED_CLUSTERS={','.join(each.lower() for each in named)}",
             )
-    if not named:
-        yield note(
-            "KARROT_EXPECTED_CLUSTERS is empty: no alert fires for a cluster that never sent an event",
-            f"KARROT_EXPECTED_CLUSTERS={','.join(burrow.listed)}",
-        )
-
-
-@check(well="Karrot reads Burrow's REST API", where="reference/settings.md")
-def resync(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
-    """KARROT_BURROW_URL is not set. So Karrot does not replace lost events, and does not notice deleted groups."""
-    only_if(karrot.settings)
-    if not karrot.setting("BURROW_URL"):
-        yield note(
-            "Karrot does not read Burrow's REST API: a lost event stays lost, and a deleted group only falls silent",
-            f"KARROT_BURROW_URL={burrow.url}",
-        )
 
 
 def _why_silent(burrow: BurrowSeen, karrot: KarrotSeen, cluster: str) -> str:

@@ -18,6 +18,7 @@ from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sqlite import database
 
+_NAME = "data directory (KARROT_DATA_DIR)"
 _ORPHANS_WAIT_S = 5.0
 _FULL_BYTES = 1 << 20
 _FIXED = ((3, 51, 3), (3, 50, 7), (3, 44, 6))
@@ -32,10 +33,10 @@ def hold(directory: Path, wait_s: float = _ORPHANS_WAIT_S) -> FileLock:
         lock = FileLock(directory / "dir.lock")
         is_ours = lock.try_acquire(wait_s)
     except OSError as error:
-        raise LogUnavailableError(f"cannot use the data directory {directory}: {error.strerror}") from error
+        raise LogUnavailableError(f"cannot use the {_NAME} {directory}: {error.strerror}") from error
     if not is_ours:
         lock.close()
-        raise LogUnavailableError(f"the data directory {directory} is in use by another Karrot")
+        raise LogUnavailableError(f"the {_NAME} {directory} is in use by another Karrot")
     return lock
 
 
@@ -56,7 +57,7 @@ def prepare(directory: Path, clock: Clock, *, max_bytes: int, mounts: Path = Pat
         free = shutil.disk_usage(directory).free
         # SQLite reports a full volume as an I/O error.
         full = f" (the volume is full: {free} bytes are free)" if free < _FULL_BYTES else ""
-        raise LogUnavailableError(f"cannot open the event log in {directory}: {error}{full}") from error
+        raise LogUnavailableError(f"cannot open the log in the {_NAME} {directory}: {error}{full}") from error
 
 
 def _open_and_close(directory: Path, clock: Clock, max_bytes: int) -> None:
@@ -86,7 +87,7 @@ def _refuse_network_filesystem(directory: Path, mounts: Path) -> None:
     kind = _filesystem(directory, mounts)
     if kind.startswith(_NETWORK) and kind not in _LOCAL:
         raise LogUnavailableError(
-            f"the data directory {directory} is on {kind}: SQLite's locks do not work on a network file system. "
+            f"the {_NAME} {directory} is on {kind}: SQLite's locks do not work on a network file system. "
             "Use a local or block volume"
         )
 

@@ -76,7 +76,7 @@ def event_shape(stored: StoredSummary) -> bodies.GroupEvent:
         received_at=instant(summary.received_at_ms),
         source=summary.source.value,
         kind=summary.kind.value,
-        status=summary.told_status,
+        status=summary.reported_status,
         lag=summary.total_lag,
         max_lag=summary.max_lag,
         bad_partitions=summary.bad_partitions,

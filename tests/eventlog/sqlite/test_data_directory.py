@@ -146,7 +146,9 @@ def test_a_second_service_in_the_same_directory_is_refused(tmp_path: Path) -> No
 
 def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(LogUnavailableError, match="cannot use the data directory"):
+    with pytest.raises(
+        LogUnavailableError, match=r"cannot use the data directory \(KARROT_DATA_DIR\) /.*: Not a directory$"
+    ):
         data_directory.hold(tmp_path / "file" / "data")
 
 

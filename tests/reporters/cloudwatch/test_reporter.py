@@ -163,7 +163,7 @@ def as_an_older_karrot(value: object) -> bytes:
 
 
 def test_a_send_that_failed_half_way_repeats_only_the_rest(rig: CloudWatchRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("karrot.reporters.cloudwatch.datum_limits_and_batches.MAX_DATA", 2)
+    monkeypatch.setattr("karrot.reporters.cloudwatch.data.MAX_DATA", 2)
     for consumer in "abc":
         rig.tell(consumer=consumer)
     rig.fake.script(None, UNAVAILABLE, UNAVAILABLE)
