@@ -43,8 +43,8 @@ def notify(*, channel: str | None, dry_run: bool, last: timedelta, config: Path 
             raise NotDone(f"channel {channel}: {failure[1]} ({failure[0]})")
         click.echo(f"channel {channel}: the service accepted the message")
         return
-    if settings.event_log != "sqlite":
-        raise Refused("--dry-run reads only an event log in SQLite")
+    if settings.event_log != "sqlite" or not (settings.data_dir / "events.db").is_file():
+        raise Refused(f"--dry-run needs an event log in SQLite in KARROT_DATA_DIR, which is {settings.data_dir}")
     clock = SystemClock()
     with closing(stated(lambda: SqliteEventLog(settings.data_dir, clock, max_bytes=settings.max_log_bytes))) as log:
         since_ms = clock.wall_ms() - int(last.total_seconds() * 1000)

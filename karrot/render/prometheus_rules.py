@@ -35,7 +35,8 @@ def alert_rules(
     number, otherwise a Prometheus duration. ``external_url`` is Karrot's address in a browser. Below ``runbook_url``,
     each alert has a page with the alert's name. Without ``runbook_url``, alerts link to the runbooks that Karrot serves
     below ``external_url``. Without both URLs, alerts link to the runbooks below ``docs_url``. Lines with an unknown
-    address are left out. ``owners`` (patterns and teams) become the label ``team`` of alerts on groups. Raises `ValueError` with one message per line.
+    address are left out. ``owners``, patterns and their teams, become the label ``team`` of the alerts on groups.
+    Raises `ValueError` with one message per line.
     """
     validation.refuse(_problems(changed, {"--external-url": external_url, "--runbook-url": runbook_url}))
     above = external_url or docs_url

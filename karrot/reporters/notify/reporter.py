@@ -17,7 +17,7 @@ import structlog
 from karrot import telemetry
 from karrot.event import GroupKey, Kind, Status
 from karrot.eventlog.base import GroupState, LogUnavailableError, OverloadedError
-from karrot.reporters.base import REPORT_NOTE, Backoff, Context, Fact, Report, Unreported
+from karrot.reporters.base import REPORT_NOTE, Context, Fact, Report, Unreported, retry_delay_s
 from karrot.reporters.notify.messages import Change, Message, Told, Writer
 from karrot.reporters.notify.routes import Route, Routes
 from karrot.reporters.notify.sender import Sender
@@ -26,8 +26,7 @@ from karrot.text import clock, counted
 _FEW, _LONGEST = 5, 6
 """More changes than `_FEW` are one message, which waits up to `_LONGEST` times ``gather_seconds`` for the last."""
 
-_HOUR_MS, _EVERY_MS, _LATE_MS, _THROTTLED_S, _CLOSE_S = 3_600_000, 1000, 30_000, 60.0, 3.0
-_BACKOFF = Backoff(most_s=300.0)
+_HOUR_MS, _EVERY_MS, _LATE_MS, _LONGEST_S, _THROTTLED_S, _CLOSE_S = 3_600_000, 1000, 30_000, 300.0, 60.0, 3.0
 _log = structlog.get_logger(__name__)
 
 
@@ -179,7 +178,8 @@ class NotifyReporter:
 
     def _failed(self, channel: Channel, reason: str, text: str, now_ms: int) -> None:
         channel.failures += 1
-        wait_s = max(_BACKOFF.spread_seconds(channel.failures, self._random), _THROTTLED_S * (reason == "throttled"))
+        wait_s = retry_delay_s(channel.failures, self._random, most_s=_LONGEST_S)
+        wait_s = max(wait_s, _THROTTLED_S * (reason == "throttled"))
         channel.retry_ms = now_ms + int(1000 * wait_s)
         self._context.count(telemetry.REPORTER_FAILURES, reporter=self._context.name, reason=reason)
         waiting = f"{counted(channel.failures, 'failure')} in a row, {counted(len(channel.seen_ms), 'change')} waiting"
