@@ -329,7 +329,7 @@ def options_of(settings: Settings, reporter: str) -> object:
         case "archive":
             return replace(settings.archive, place=settings.archive.place or settings.data_dir / "archive")
         case "notify":
-            return settings.notify.config, settings.external_url
+            return settings.notify_config, settings.external_url
     return {"cloudwatch": settings.cloudwatch, "kafka": settings.kafka}.get(reporter)
 
 

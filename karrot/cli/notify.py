@@ -31,7 +31,7 @@ def notify(*, channel: str | None, dry_run: bool, last: timedelta, config: Path 
     from karrot.text import iso_ms
 
     settings = stated(loader(None, config)).settings
-    path = settings.notify.config
+    path = settings.notify_config
     if path is None or bool(channel) == dry_run:
         raise Refused("give --test CHANNEL or --dry-run, and set KARROT_NOTIFY_CONFIG to the file with the channels")
     routes = valid(partial(read_routes, path))

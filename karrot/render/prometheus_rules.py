@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 import yaml
@@ -48,11 +49,12 @@ def alert_rules(
         if all(known[each] for each in _NAME.findall(line) if each.endswith("Url"))
     )
     rules = _NAME.sub(lambda found: str(known[found[1]]).rstrip("/"), "".join(lines))
+    quoted = partial(json.dumps, ensure_ascii=False)
     # Without a consumer or an owner, the template gives an empty label, which Prometheus drops.
-    tests = (f"match {_quoted(pattern.pattern)} . }}}}{{{{ {_quoted(team)} }}}}{{{{ " for pattern, team in owners)
+    tests = (f"match {quoted(pattern.pattern)} . }}}}{{{{ {quoted(team)} }}}}{{{{ " for pattern, team in owners)
     team = f"{{{{ with $labels.consumer }}}}{{{{ if {'else if '.join(tests)}end }}}}{{{{ end }}}}"
     labels = r"(?m)^( +)severity: .*\n"
-    return re.sub(labels, lambda found: f"{found[0]}{found[1]}team: {_quoted(team)}\n", rules) if owners else rules
+    return re.sub(labels, lambda found: f"{found[0]}{found[1]}team: {quoted(team)}\n", rules) if owners else rules
 
 
 def recording_rules() -> str:
@@ -63,10 +65,6 @@ def recording_rules() -> str:
 def thresholds() -> dict[str, Threshold]:
     read: dict[str, Threshold] = yaml.safe_load(_source("thresholds.yaml"))
     return read
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _source(name: str) -> str:

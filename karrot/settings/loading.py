@@ -189,7 +189,7 @@ def _about_reporters(given: Mapping[str, Given], settings: Settings, available: 
 
 
 def _settings_of_reporters_off(given: Mapping[str, Given], settings: Settings) -> Iterator[str]:
-    for reporter, loss in (("archive", "archived"), ("kafka", "sent to Kafka"), ("notify", "sent as a message")):
+    for reporter, loss in (("archive", "archived"), ("kafka", "sent to Kafka")):
         asked = sorted(given[each.name].label for each in OPTIONS if each.section == reporter and each.name in given)
         if asked and reporter not in settings.reporters:
             yield f"{', '.join(asked)}: set, but {reporter} is not in KARROT_REPORTERS, so no event is {loss}"
@@ -249,7 +249,7 @@ def _contradictions_about_reporters(settings: Settings) -> Iterator[str]:
         yield f"KARROT_ARCHIVE_DIR names {str(place)!r}, which is a file: it must be a folder"
     if "kafka" in settings.reporters and not settings.kafka.bootstrap:
         yield "KARROT_REPORTERS has kafka, which needs KARROT_KAFKA_BOOTSTRAP: set it to the brokers, HOST:PORT"
-    if "notify" in settings.reporters and not settings.notify.config:
+    if "notify" in settings.reporters and not settings.notify_config:
         yield "KARROT_REPORTERS has notify, which needs KARROT_NOTIFY_CONFIG: set it to a TOML file with channels"
 
 

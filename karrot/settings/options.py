@@ -193,21 +193,11 @@ class Kafka:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Notify:
-    """The settings of the ``notify`` reporter."""
-
-    config: Path | None = optional(
-        types.path,
-        "The TOML file with the channels of the notify reporter. It holds their secrets. Needs karrot-burrow[notify].",
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The settings that Karrot runs with. Durations are in seconds, sizes in bytes.
 
-    A built-in reporter gets only its own section: `CloudWatch`, `Archive`, `Kafka` or `Notify`.
+    A built-in reporter gets only its own section: `CloudWatch`, `Archive` or `Kafka`.
     """
 
     log: str = option(
@@ -295,7 +285,10 @@ class Settings:
     cloudwatch: CloudWatch = field(default=CloudWatch())
     archive: Archive = field(default=Archive())
     kafka: Kafka = field(default=Kafka())
-    notify: Notify = field(default=Notify())
+    notify_config: Path | None = optional(
+        types.path,
+        "The TOML file with the channels of the notify reporter, and their secrets. Needs karrot-burrow[notify].",
+    )
     tables_dir: Path | Bucket | None = optional(
         types.place,
         "The folder or s3://bucket/prefix with the pipeline's tables. The page of a group shows data from these "
@@ -385,7 +378,7 @@ class Settings:
         }
 
 
-SECTIONS = {"cloudwatch": CloudWatch, "archive": Archive, "kafka": Kafka, "notify": Notify}
+SECTIONS = {"cloudwatch": CloudWatch, "archive": Archive, "kafka": Kafka}
 """The built-in reporters that have settings, each with its section."""
 
 

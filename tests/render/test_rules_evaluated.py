@@ -47,7 +47,7 @@ def test_the_owners_of_groups_are_the_label_team_of_their_alerts(tmp_path: Path)
     assert {rule["labels"]["severity"] for rule in owned.values()} == {"critical", "warning", "info"} & {
         rule["labels"]["severity"] for rule in ALERTS.values()
     }
-    files = []
+    files: list[Path] = []
     for case in firing:
         test, rule = _alert_test(case), owned[case["alert"]]
         [expected] = test["alert_rule_test"][0]["exp_alerts"]

@@ -8,7 +8,7 @@ from karrot.eventlog.base import Cursor, EventLog, GroupState
 from karrot.eventlog.next_group_state import Arrival, after
 from karrot.reporters.base import Unreported
 from karrot.reporters.notify.messages import Message, Writer
-from karrot.reporters.notify.reporter import Channel, Memory, in_trouble
+from karrot.reporters.notify.reporter import Channel, in_trouble
 from karrot.reporters.notify.routes import Routes
 
 _STEP_MS = 10_000
@@ -18,17 +18,17 @@ def replay(
     routes: Routes, external_url: str | None, log: EventLog, stale_after_ms: int
 ) -> Iterator[tuple[int, str, Message]]:
     """Yield the wall time, the channel and the text of each message, oldest first. No channel fails in a replay."""
-    writer, live, tick_ms = Writer(external_url, routes.team, log.event), dict[GroupKey, GroupState](), 0
-    channels = [Channel(name, route, writer, Memory()) for name, (route, _) in routes.channels.items()]
+    writer, live, tick_ms = Writer(external_url, routes.owners, log.event), dict[GroupKey, GroupState](), 0
+    channels = [Channel(name, route, writer) for name, (route, _) in routes.channels.items()]
     ahead_ms = log.wall_ms_at(log.log_time_ms()) - log.log_time_ms()
     for stored in chain(Unreported(log, Cursor(log.log_id, 0)), (None,)):
         now_ms = log.log_time_ms() if stored is None else stored.log_time_ms
         tick_ms = tick_ms or now_ms
         while tick_ms <= now_ms:
             live = {key: state for key, state in live.items() if tick_ms - state.log_time_ms < stale_after_ms}
-            bad = {key: state for key, state in live.items() if in_trouble(state)}
+            bad = in_trouble(live)
             for channel in channels:
-                while message := channel.next_message(bad, live, tick_ms, tick_ms + ahead_ms):
+                while message := channel.next_message(live, bad, tick_ms, tick_ms + ahead_ms):
                     channel.sent(message, tick_ms)
                     yield tick_ms + ahead_ms, channel.name, message
             tick_ms += _STEP_MS

@@ -1,5 +1,6 @@
 """Writes the messages about incidents: one for each change of an incident, or one for many changes at once."""
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -51,51 +52,47 @@ class Message(NamedTuple):
 
 
 class Writer(NamedTuple):
-    """Writes messages. ``event`` finds an event of the log."""
+    """Writes messages. ``owners`` are patterns with teams. ``event`` finds an event of the log."""
 
     external_url: str | None
-    team: Callable[[str], str | None]
+    owners: Sequence[tuple[re.Pattern[str], str]]
     event: Callable[[int], StoredEvent | None]
 
     def one(self, change: Change, now_ms: int) -> Message:
         """Write the message about one change."""
-        what, told, state = change
+        (what, told, state), (cluster, consumer) = change, change.told.key
         began = moment(datetime.fromtimestamp(told.since_ms // 1000, UTC))
         lines = [("Since", f"{began} ({duration(max(0, now_ms - told.since_ms) / 1000)})")]
-        why = None if state is None or what == "closed" else _cause(state)
-        if what == "closed":
+        title, kind, runbook = f"Over: {_name(told)}", "success", ""
+        if what == "closed" or state is None:
             lines.append(("End", _end(change)))
-        elif state is not None:
+        else:
+            title, kind = f"{'Worse, ' * (what == 'worse')}{told.status}: {_name(told)}", _KINDS[told.status]
             lines += [("Behind", _behind(state.summary)), *self._worst(state)]
-        if why is not None:
-            lines += [("Cause", why.sentence), *([("Check", why.look)] if why.look else [])]
-        if team := self.team(told.key.consumer):
-            lines.append(("Team", team))
-        if self.external_url:
-            asked = f"cluster={quote(told.key.cluster, safe='')}&consumer={quote(told.key.consumer, safe='')}"
-            lines.append(("Page", f"{self.external_url}/group?{asked}"))
-        if why is not None and why.runbook:
-            runbooks, ending = (self.external_url, "") if self.external_url else (DOCS_URL, ".md")
-            lines.append(("Runbook", f"{runbooks}/runbooks/{why.runbook}{ending}"))
-        title = {"opened": told.status, "worse": f"Worse, {told.status}", "closed": "Over"}[what]
-        kind = "success" if what == "closed" else _KINDS[told.status]
-        return Message(f"{title}: {_name(told)}", lines, kind, [change])
+            if why := _cause(state):
+                lines += [("Cause", why.sentence), ("Check", why.look)]
+                runbook = why.runbook
+        lines.append(("Team", next((team for pattern, team in self.owners if pattern.search(consumer)), "")))
+        page = f"{self.external_url}/group?cluster={quote(cluster, safe='')}&consumer={quote(consumer, safe='')}"
+        lines.append(("Page", page if self.external_url else ""))
+        above, ending = (self.external_url, "") if self.external_url else (DOCS_URL, ".md")
+        lines.append(("Runbook", f"{above}/runbooks/{runbook}{ending}" if runbook else ""))
+        return Message(title, [line for line in lines if line[1]], kind, [change])
 
     def many(self, changes: Sequence[Change]) -> Message:
         """Write one message about many changes, with the worst of them."""
         is_over, bad = changes[0].what == "closed", sum(each.told.status == "ERR" for each in changes)
         numbers = ", ".join(f"{count(n)} {name}" for name, n in (("ERR", bad), ("WARN", len(changes) - bad)) if n)
         where = ", ".join(sorted({_safe(each.told.key.cluster) for each in changes})[:_NAMED])
-        lines = [(f"{each.told.status} {_name(each.told)}", _end(each) if is_over else _line(each)) for each in changes]
-        lines = lines[:_NAMED] + [("More", count(len(changes) - _NAMED))] * (len(changes) > _NAMED)
+        lines = [(f"{each.told.status} {_name(each.told)}", _end(each)) for each in changes[:_NAMED]]
+        lines += [("More", count(len(changes) - _NAMED))] if len(changes) > _NAMED else []
         lines += [("Page", f"{self.external_url}/")] if self.external_url else []
         title = f"{'Over' if is_over else 'Trouble'}: {counted(len(changes), 'group')} on {where} ({numbers})"
         return Message(title, lines, "success" if is_over else "failure" if bad else "warning", changes)
 
     def _worst(self, state: GroupState) -> list[tuple[str, str]]:
         stored = self.event(state.seq)
-        partitions = (*stored.event.partitions, stored.event.max_lag) if stored else ()
-        known = (each for each in partitions if each is not None)
+        known = filter(None, (*stored.event.partitions, stored.event.max_lag) if stored else ())
         of = max(known, key=lambda one: (one.status or 0, one.current_lag or 0), default=None)
         if of is None:
             return []
@@ -110,10 +107,13 @@ def _cause(state: GroupState) -> Cause | None:
 
 
 def _end(change: Change) -> str:
-    """Say how an incident ended, as far as Karrot knows it."""
-    told, state = change.told, change.state
+    """Say how an incident ended, or how a group is, as far as Karrot knows it."""
+    what, told, state = change
     if state is None:
         return "there are no verdicts on the group any more: it is deleted, or its source is silent"
+    if what != "closed":
+        why = _cause(state)
+        return f"{_behind(state.summary)}{f'; {why.brief}' if why and why.brief else ''}"
     if state.summary.status_text == ABANDONED:
         return "the group is abandoned: it has no members"
     if state.incident.open_id not in {None, told.incident_id}:
@@ -126,12 +126,6 @@ def _behind(summary: EventSummary) -> str:
     lag = "lag not known" if summary.total_lag is None else f"{counted(summary.total_lag, 'message')} behind"
     sure = "" if kind is None else _SURE.get(kind, "")
     return lag if seconds is None else f"{lag}, the oldest is {sure}{duration(seconds)} old"
-
-
-def _line(change: Change) -> str:
-    why = change.state and _cause(change.state)
-    behind = _behind(change.state.summary) if change.state else ""
-    return f"{behind}; {why.brief}" if why and why.brief else behind
 
 
 def _name(told: Told) -> str:

@@ -19,8 +19,7 @@ from karrot.event import GroupKey, Kind, Status
 from karrot.eventlog.base import GroupState, LogUnavailableError, OverloadedError
 from karrot.reporters.base import REPORT_NOTE, Context, Fact, Report, Unreported, retry_delay_s
 from karrot.reporters.notify.messages import Change, Message, Told, Writer
-from karrot.reporters.notify.routes import Route, Routes
-from karrot.reporters.notify.sender import Sender
+from karrot.reporters.notify.routes import Route, Routes, Sender
 from karrot.text import clock, counted
 
 _FEW, _LONGEST = 5, 6
@@ -29,35 +28,31 @@ _FEW, _LONGEST = 5, 6
 _HOUR_MS, _EVERY_MS, _LATE_MS, _LONGEST_S, _THROTTLED_S, _CLOSE_S = 3_600_000, 1000, 30_000, 300.0, 60.0, 3.0
 _log = structlog.get_logger(__name__)
 
-
-class Memory(msgspec.Struct):
-    """What the log keeps of a channel: the open incidents that it knows, and the times of its newest messages."""
-
-    told: list[Told] = []
-    sent_ms: list[int] = []
+States = Mapping[GroupKey, GroupState]
+Memory = tuple[list[Told], list[int]]
+"""What the log keeps of a channel: the open incidents that it knows, and the times of its newest messages."""
 
 
-def in_trouble(state: GroupState) -> bool:
-    """Whether messages can be about a group. An unknown status neither opens nor closes an incident."""
-    is_bad = state.summary.status in {Status.WARN, Status.ERR} or state.summary.kind is Kind.UNKNOWN
-    return is_bad and not state.gone and not state.is_of_burrow and not state.is_test
+def in_trouble(states: States) -> States:
+    """The groups that messages can be about. An unknown status neither opens nor closes an incident."""
+    kinds = {Kind.INCIDENT, Kind.UNKNOWN}
+    found = (each for each in states.values() if each.summary.kind in kinds and each.summary.status is not Status.OK)
+    return {each.key: each for each in found if not each.is_of_burrow and not each.is_test}
 
 
 class Channel:
     """What one channel knows, and its next message. All times but ``wall_ms`` are log times."""
 
-    def __init__(self, name: str, route: Route, writer: Writer, memory: Memory) -> None:
-        self.name, self._route, self._writer = name, route, writer
-        self._told, self._sent_ms = {each.key: each for each in memory.told}, memory.sent_ms
+    def __init__(self, name: str, route: Route, writer: Writer, note: bytes | None = None) -> None:
+        told, self._sent_ms = msgspec.json.decode(note or b"[[],[]]", type=Memory)
+        self.name, self._route, self._writer, self._told = name, route, writer, {each.key: each for each in told}
         self.seen_ms: dict[tuple[str, GroupKey, str], int] = {}
         self.sending: tuple[Message, Future[tuple[str, str] | None], float] | None = None
         self.failures, self.retry_ms, self.fact = 0, 0, "no message yet"
 
-    def next_message(
-        self, bad: Mapping[GroupKey, GroupState], live: Mapping[GroupKey, GroupState], now_ms: int, wall_ms: int
-    ) -> Message | None:
+    def next_message(self, live: States, bad: States, now_ms: int, wall_ms: int) -> Message | None:
         """Return the message that is due. ``bad`` are the groups of ``live`` in trouble."""
-        changes = {(each.what, each.told.key, each.told.incident_id): each for each in self._changes(bad, live)}
+        changes = {(each.what, each.told.key, each.told.incident_id): each for each in self._changes(live, bad)}
         self.seen_ms = {name: self.seen_ms.get(name, now_ms) for name in changes}
         self._sent_ms = [at_ms for at_ms in self._sent_ms if now_ms - _HOUR_MS < at_ms <= now_ms]
         ages, gather_ms = [now_ms - at_ms for at_ms in self.seen_ms.values()], 1000 * self._route.gather_seconds
@@ -70,37 +65,28 @@ class Channel:
         found = sorted(news or changes.values(), key=_badness)
         return self._writer.many(found) if len(found) > min(_FEW, left) else self._writer.one(found[0], wall_ms)
 
-    def sent(self, message: Message, now_ms: int) -> Memory:
+    def sent(self, message: Message, now_ms: int) -> bytes:
         """Note that the channel knows the message now, and return what the log keeps."""
         for what, told, _ in message.changes:
             self._told.pop(told.key, None)
-            if what != "closed":
-                self._told[told.key] = told
+            self._told |= {} if what == "closed" else {told.key: told}
         self._sent_ms.append(now_ms)
-        return Memory(list(self._told.values()), self._sent_ms)
+        return msgspec.json.encode((list(self._told.values()), self._sent_ms))
 
-    def _changes(self, bad: Mapping[GroupKey, GroupState], live: Mapping[GroupKey, GroupState]) -> Iterator[Change]:
+    def _changes(self, live: States, bad: States) -> Iterator[Change]:
         for key, state in bad.items():
             told, now_id, status = self._told.get(key), state.incident.open_id or "", state.summary.status
             if told and told.incident_id and now_id and told.incident_id != now_id:
                 yield Change("closed", told, state)  # the channel gets the new incident after this message
             elif status is not None and self._route.wants(key):
                 since_ms = state.incident.since_ms or state.summary.observed_at_ms
-                new = Told(key, now_id or (told.incident_id if told else ""), status.name, since_ms)
                 if told is None and status >= Status[self._route.status]:
-                    yield Change("opened", new, state)
+                    yield Change("opened", Told(key, now_id, status.name, since_ms), state)
                 elif told and Status[told.status] < status:
-                    yield Change("worse", new._replace(since_ms=told.since_ms), state)
+                    yield Change(
+                        "worse", told._replace(incident_id=now_id or told.incident_id, status=status.name), state
+                    )
         yield from (Change("closed", told, live.get(key)) for key, told in self._told.items() if key not in bad)
-
-
-def _memory(context: Context, channel: str) -> Memory:
-    note = context.recall(f"channel {channel}")
-    return Memory() if note is None else msgspec.json.decode(note, type=Memory)
-
-
-def _send(sender: Sender, message: Message, outcome: "Future[tuple[str, str] | None]") -> None:
-    outcome.set_result(sender.send(message))
 
 
 def _badness(change: Change) -> tuple[bool, int]:
@@ -114,13 +100,12 @@ class NotifyReporter:
 
     def __init__(self, routes: Routes, external_url: str | None, context: Context) -> None:
         self._context, self._random = context, Random()  # noqa: S311 (it only spreads retries)
-        writer = Writer(external_url, routes.team, context.event)
+        writer = Writer(external_url, routes.owners, context.event)
         self._channels = {
-            Channel(name, route, writer, _memory(context, name)): sender
+            Channel(name, route, writer, context.recall(f"channel {name}")): sender
             for name, (route, sender) in routes.channels.items()
         }
-        self._next_ms, self._sent, self._time = 0, 0, ""
-        self._facts: tuple[Fact, ...] = ()
+        self._next_ms, self._sent, self._facts = 0, 0, tuple[Fact, ...]()
 
     def report(self, events: Unreported) -> None:
         """Take all events. The newest states of the groups say what to send."""
@@ -130,20 +115,18 @@ class NotifyReporter:
     def idle(self) -> None:
         """Send what is due. Delivery also calls this method while there are no new events."""
         now_ms, wall_ms = self._context.log_time_ms(), self._context.clock.wall_ms()
-        self._time = clock(wall_ms / 1000)
         if now_ms < self._next_ms:
             return
         self._next_ms = now_ms + _EVERY_MS
         live = {state.key: state for state in self._context.live()}
-        bad = {key: state for key, state in live.items() if in_trouble(state)}
+        bad = in_trouble(live)
         for channel, sender in self._channels.items():
-            if not self._is_sending(channel, now_ms) and now_ms >= channel.retry_ms:
-                message = channel.next_message(bad, live, now_ms, wall_ms)
-                if message is not None and self._context.leads():
-                    outcome = Future[tuple[str, str] | None]()
-                    channel.sending = message, outcome, now_ms + _LATE_MS
-                    # A service that hangs keeps this thread, and the channel starts no other.
-                    threading.Thread(target=_send, args=(sender, message, outcome), daemon=True).start()
+            if self._is_sending(channel, now_ms) or now_ms < channel.retry_ms or not self._context.leads():
+                continue
+            if message := channel.next_message(live, bad, now_ms, wall_ms):
+                channel.sending = message, Future(), now_ms + _LATE_MS
+                # A service that hangs keeps this thread, and the channel starts no other.
+                threading.Thread(target=_send, args=(sender, *channel.sending[:2]), daemon=True).start()
         facts = tuple(Fact(f"Channel {each.name}", each.fact) for each in self._channels)
         if facts != self._facts:
             self._context.remember(REPORT_NOTE, msgspec.json.encode(Report(wall_ms, self._sent, facts)))
@@ -152,8 +135,8 @@ class NotifyReporter:
     def close(self) -> None:
         """Wait a short time for the sends in progress, and note those that succeeded."""
         for channel in self._channels:
-            with suppress(TimeoutError, LogUnavailableError, OverloadedError):
-                if channel.sending is not None and self._context.leads():
+            if channel.sending and self._context.leads():
+                with suppress(TimeoutError, LogUnavailableError, OverloadedError):
                     channel.sending[1].result(_CLOSE_S / len(self._channels))
                     self._is_sending(channel, self._context.log_time_ms())
 
@@ -162,28 +145,29 @@ class NotifyReporter:
         if channel.sending is None:
             return False
         message, outcome, late_ms = channel.sending
-        if not outcome.done():
-            if now_ms > late_ms:
-                channel.sending = message, outcome, math.inf
-                self._failed(channel, "timeout", "the service does not answer", now_ms)
-            return True
-        channel.sending, failure = None, outcome.result()
-        if failure is not None:
+        channel.sending = None if outcome.done() else (message, outcome, math.inf if now_ms > late_ms else late_ms)
+        failure = outcome.result() if outcome.done() else ("timeout", "the service does not answer")
+        if failure is None:
+            self._context.remember(f"channel {channel.name}", channel.sent(message, now_ms))
+            channel.failures, self._sent, channel.fact = 0, self._sent + 1, f"{self._time()}: sent a message"
+        elif outcome.done() or now_ms > late_ms:
             self._failed(channel, *failure, now_ms)
-            return False
-        self._context.remember(f"channel {channel.name}", msgspec.json.encode(channel.sent(message, now_ms)))
-        channel.failures, channel.retry_ms, self._sent = 0, 0, self._sent + 1
-        channel.fact = f"{self._time} UTC: sent a message"
-        return False
+        return channel.sending is not None
 
     def _failed(self, channel: Channel, reason: str, text: str, now_ms: int) -> None:
         channel.failures += 1
-        wait_s = retry_delay_s(channel.failures, self._random, most_s=_LONGEST_S)
-        wait_s = max(wait_s, _THROTTLED_S * (reason == "throttled"))
-        channel.retry_ms = now_ms + int(1000 * wait_s)
+        least_s = _THROTTLED_S if reason == "throttled" else 0
+        channel.retry_ms = now_ms + int(1000 * max(least_s, retry_delay_s(channel.failures, self._random, most_s=300)))
         self._context.count(telemetry.REPORTER_FAILURES, reporter=self._context.name, reason=reason)
         waiting = f"{counted(channel.failures, 'failure')} in a row, {counted(len(channel.seen_ms), 'change')} waiting"
-        channel.fact = f"{self._time} UTC: {text} ({waiting})"
+        channel.fact = f"{self._time()}: {text} ({waiting})"
         if channel.failures == 1:
             why = {"channel": channel.name, "fault": reason, "reason": text}
             _log.warning("a channel cannot send", code="channel_cannot_send", **why)
+
+    def _time(self) -> str:
+        return f"{clock(self._context.clock.wall_ms() / 1000)} UTC"
+
+
+def _send(sender: Sender, message: Message, outcome: "Future[tuple[str, str] | None]") -> None:
+    outcome.set_result(sender.send(message))

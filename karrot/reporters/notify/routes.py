@@ -1,5 +1,6 @@
-"""Reads the channels and the owners from the file of ``KARROT_NOTIFY_CONFIG``. No error has a secret."""
+"""Reads the channels and the owners from the file of ``KARROT_NOTIFY_CONFIG``, and sends. No text has a secret."""
 
+import logging
 import re
 import tomllib
 from collections.abc import Mapping
@@ -11,11 +12,56 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from karrot.event import GroupKey
-from karrot.reporters.notify.sender import Sender
+from karrot.reporters.notify.messages import Message
 from karrot.settings import types
 from karrot.settings.sources import Given, secret_text
 
 _ANY = re.compile("")
+_REASONS = {"429": "throttled", "401": "unauthorized", "403": "unauthorized"}
+_READ_AS_MARKDOWN = {"Discord", "Mattermost"}  # Apprise sends them plain text
+
+
+class Sender:
+    """Sends to a URL. Raises `ValueError` for a URL that Apprise does not know, or without Apprise."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import apprise  # noqa: PLC0415 (an extra: only sites that send messages need it)
+        except ImportError as error:
+            raise ValueError("messages need apprise: pip install 'karrot-burrow[notify]'") from error
+        for name in ("urllib3", "oauthlib", "requests_oauthlib"):  # their debug records have the paths of URLs
+            logging.getLogger(name).setLevel(logging.INFO)
+        logging.getLogger("apprise").propagate = False
+        no_names: dict[str, Any] = dict.fromkeys(("app_url", "image_url_mask", "image_url_logo"), "")
+        # With a time limit, Apprise sends in a pool of threads, which one hanging service can use up.
+        asset = apprise.AppriseAsset(
+            app_id="Karrot", app_desc="Karrot", async_mode=False, service_timeout=0, **no_names
+        )
+        self._apprise, self._escape = apprise.Apprise(asset=asset), apprise.conversion.text_to_markdown
+        if not self._apprise.add(url):
+            scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]{0,30}(?=://)", url)
+            raise ValueError(f"Apprise cannot send to this URL (scheme: {scheme[0] if scheme else 'none'})")
+        only_markdown = self._apprise[0].notify_format is apprise.NotifyFormat.MARKDOWN
+        self._is_markdown = only_markdown or self._apprise[0].service_name in _READ_AS_MARKDOWN
+
+    def send(self, message: Message) -> tuple[str, str] | None:
+        """Send a message. Return ``None``, or the reason, which is a stable label value, and a text for people."""
+        texts: dict[str, Any] = {"title": message.title, "body": message.body(), "body_format": "text"}
+        if self._is_markdown:
+            escaped: Any = self._escape
+            texts = {"title": escaped(message.title), "body": message.markdown(escaped), "body_format": "markdown"}
+        try:
+            outcome = self._apprise.notify(notify_type=message.kind, **texts)
+        except Exception as error:  # noqa: BLE001 (any of a hundred plugins; the error's text can have the URL)
+            return "failed", f"Apprise raised {type(error).__name__}"
+        said = " ".join(entry.message for entry in outcome.logs())
+        if outcome:
+            return None
+        if found := re.search(r"error=([1-5]\d\d)\b", said):
+            return _REASONS.get(found[1], "refused"), f"the server answered {found[1]}"
+        if "onnection error" in said:
+            return "unreachable", "there is no connection, or no answer in time"
+        return "failed", "the service did not accept the message"
 
 
 class Quiet:
@@ -75,10 +121,6 @@ class Routes(NamedTuple):
     channels: Mapping[str, tuple[Route, Sender]]
     owners: tuple[tuple[re.Pattern[str], str], ...]
 
-    def team(self, consumer: str) -> str | None:
-        """The team of the first pattern that the group's name contains."""
-        return next((team for pattern, team in self.owners if pattern.search(consumer)), None)
-
 
 def read_routes(path: Path, *, only_owners: bool = False) -> Routes:
     """Read the file. Raises `ValueError` with a sentence for each problem."""
@@ -90,20 +132,19 @@ def read_routes(path: Path, *, only_owners: bool = False) -> Routes:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    if not file.channels and not only_owners:
-        problems.append(f"{path} has no channel: add a table [channels.NAME] with url or url_file")
     for name, table in () if only_owners else file.channels.items():
         try:
             route = msgspec.convert(table, Route, dec_hook=_custom)
             channels[name] = route, route.sender()
         except ValueError as error:
             problems.append(f"[channels.{name}] in {path}: {error}")
+    if not channels and not problems and not only_owners:
+        problems.append(f"{path} has no channel: add a table [channels.NAME] with url or url_file")
     if problems:
         raise ValueError("\n".join(problems))
     return Routes(channels, owners)
 
 
 def _custom(kind: Any, given: Any) -> Any:
-    """Read a pattern or a quiet time."""
     text = msgspec.convert(given, str)
     return Quiet(text) if kind is Quiet else types.checked(types.pattern, "the pattern", text)

@@ -29,7 +29,7 @@ def service_with(tmp_path: Path, text: str, **settings: str) -> Service:
     file = tmp_path / "notify.toml"
     file.write_text(text)
     file.chmod(0o600)
-    told = {"reporters": "prometheus,notify", "notify_config": str(file)} | settings
+    told: dict[str, Any] = {"reporters": "prometheus,notify", "notify_config": str(file)} | settings
     return Service(tmp_path / "data", **told)
 
 
