@@ -6,7 +6,8 @@ from contextlib import suppress
 import msgspec
 
 from karrot.event import LagEvent, is_burrow_itself
-from karrot.eventlog.base import EventLog, LogUnavailableError
+from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.event_log import EventLog
 from karrot.runbooks_and_remedies import RESYNC
 
 _NOTE = "commits_read"

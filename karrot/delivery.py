@@ -18,15 +18,8 @@ import structlog
 
 from karrot import telemetry
 from karrot.clock import Clock
-from karrot.eventlog.base import (
-    HOUSEKEEPING,
-    Cursor,
-    EventLog,
-    LogUnavailableError,
-    OverloadedError,
-    ReporterState,
-    reporter_state,
-)
+from karrot.eventlog.base import HOUSEKEEPING, Cursor, LogUnavailableError, OverloadedError, ReporterState
+from karrot.eventlog.event_log import EventLog, reporter_state
 from karrot.reporters.base import PushReporter, ReportFailed, Unreported, retry_delay_s
 
 _POLL_S = 0.2

@@ -25,7 +25,8 @@ from karrot import __version__, logs
 from karrot.burrow_cut_off import cut_off
 from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
-from karrot.eventlog.base import EventLog, LogUnavailableError
+from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.sqlite import SqliteEventLog, data_directory
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake

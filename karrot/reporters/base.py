@@ -16,13 +16,13 @@ from karrot.eventlog.base import (
     READ_LIMIT,
     Cursor,
     Damaged,
-    EventLog,
     GroupState,
     LogSize,
     LogUnavailableError,
     ReporterState,
     StoredEvent,
 )
+from karrot.eventlog.event_log import EventLog
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector

@@ -9,14 +9,18 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
-from karrot.eventlog.base import TURN_SHARE, OverloadedError, PendingAppend, UnconfirmedError
+from karrot.eventlog.base import TURN_SHARE, OverloadedError, UnconfirmedError
 from karrot.server.http import Connection, head_of
 from karrot.server.wsgi import Message, Scope, WsgiApplication, wsgi_pieces
 from karrot.web import webhook
 from karrot.web.context import WebContext
+
+if TYPE_CHECKING:
+    from karrot.intake import PendingAppend
 
 LARGE = 64 << 10
 """A body with more bytes counts against the limit of all large bodies, and is parsed in a thread."""

@@ -23,7 +23,8 @@ from karrot.clock import Clock
 from karrot.deletions import MISSING_MS, MissingGroups
 from karrot.event import ABANDONED, SOURCE_HEADER, LagEvent, Source, TopicPartition
 from karrot.eventlog import watch_data_of_groups
-from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, save_outcome
+from karrot.eventlog.base import LogUnavailableError, OverloadedError
+from karrot.eventlog.event_log import EventLog, save_outcome
 from karrot.eventlog.watch_data_of_groups import GroupHealth, WatchedCluster
 from karrot.http_client import ACCEPTED, HttpClient, Limits, RequestFailed, Unavailable
 from karrot.intake import Intake

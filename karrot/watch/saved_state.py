@@ -16,7 +16,7 @@ import structlog
 
 from karrot.burrow.rules import DEFAULT_EXPIRE_GROUP, Window
 from karrot.event import FirstUnread, OffsetSample, OpenIncident, TopicPartition
-from karrot.eventlog.base import EventLog
+from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.locks import flush
 from karrot.runbooks_and_remedies import WATCH
 from karrot.watch.cluster_reader import Stability

@@ -15,7 +15,8 @@ from flask import Blueprint, Response, current_app, request
 
 from karrot.burrow.payload import MalformedPayload
 from karrot.event import SOURCE_HEADER, Source
-from karrot.eventlog.base import LogUnavailableError, OverloadedError, PendingAppend, UnconfirmedError
+from karrot.eventlog.base import LogUnavailableError, OverloadedError, UnconfirmedError
+from karrot.intake import PendingAppend
 from karrot.runbooks_and_remedies import CODES
 from karrot.web import auth
 from karrot.web.context import RESPONSE_HEADERS, WebContext, web_context

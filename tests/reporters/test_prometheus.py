@@ -18,7 +18,8 @@ from prometheus_client.registry import Collector  # noqa: TC002 - next to the im
 from karrot import __version__
 from karrot.burrow.payload import parse_rest, parse_webhook, to_wire
 from karrot.event import GroupKey, LagEvent, OffsetSample, Source
-from karrot.eventlog.base import Cursor, EventLog, GroupState, LogUnavailableError, ReporterState
+from karrot.eventlog.base import Cursor, GroupState, LogUnavailableError, ReporterState
+from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import observe
 from karrot.reporters.base import PullReporter

@@ -9,7 +9,8 @@ import structlog
 
 from karrot.burrow.payload import parse_stored
 from karrot.event import GroupKey, Kind, LagEvent, PartitionLag, Source
-from karrot.eventlog.base import Appended, LogUnavailableError, save_outcome
+from karrot.eventlog.base import Appended, LogUnavailableError
+from karrot.eventlog.event_log import save_outcome
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.eventlog.watch_data_of_groups import GroupHealth
 from karrot.intake import Intake

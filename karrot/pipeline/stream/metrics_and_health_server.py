@@ -63,8 +63,8 @@ class MetricsPort(ThreadingMixIn, WSGIServer):
             if request["PATH_INFO"] == "/metrics":
                 return metrics(request, start)
             if request["PATH_INFO"] == "/healthz":
-                trouble = health()
-                status, said = ("503 Service Unavailable", trouble) if trouble else ("200 OK", "ok")
+                problem = health()
+                status, said = ("503 Service Unavailable", problem) if problem else ("200 OK", "ok")
             start(status, [("Content-Type", "text/plain; charset=utf-8")])
             return [f"{said}\n".encode()]
 

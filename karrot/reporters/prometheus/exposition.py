@@ -17,7 +17,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from karrot import __version__, burrow_cut_off, telemetry
-from karrot.eventlog.base import HOUSEKEEPING, Counter, EventLog, GroupState, LogUnavailableError
+from karrot.eventlog.base import HOUSEKEEPING, Counter, GroupState, LogUnavailableError
+from karrot.eventlog.event_log import EventLog
 from karrot.reporters.base import backlog
 from karrot.reporters.prometheus.group_metrics import (
     ExportedGroup,

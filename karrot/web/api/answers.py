@@ -8,7 +8,8 @@ from typing import Any
 
 from karrot.api import bodies
 from karrot.event import ABANDONED, LEFT, NO_PROBLEM, OffsetSample, PartitionLag, Source
-from karrot.eventlog.base import EventLog, GroupState, Listed, Reject, ReporterState, StoredEvent, StoredSummary
+from karrot.eventlog.base import GroupState, Listed, Reject, ReporterState, StoredEvent, StoredSummary
+from karrot.eventlog.event_log import EventLog
 from karrot.reporters.base import REPORT_NOTE, backlog, read_report
 from karrot.text import EPOCH
 from karrot.web.context import WebContext, if_readable

@@ -11,7 +11,8 @@ from math import ceil, floor, inf, log10
 from typing import TYPE_CHECKING, NamedTuple
 
 from karrot.event import GroupKey, Kind, Status
-from karrot.eventlog.base import EventLog, EventSummary
+from karrot.eventlog.base import EventSummary
+from karrot.eventlog.event_log import EventLog
 from karrot.text import LAST_SECOND, clock, short_count, short_duration
 
 if TYPE_CHECKING:

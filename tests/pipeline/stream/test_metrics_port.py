@@ -53,10 +53,10 @@ def test_a_scrape_has_every_declared_metric() -> None:
 
 
 def test_the_probe_says_why_the_process_is_not_healthy() -> None:
-    trouble: list[str] = []
-    with MetricsPort(CollectorRegistry(), 0, lambda: trouble[-1] if trouble else None) as served:
+    problem: list[str] = []
+    with MetricsPort(CollectorRegistry(), 0, lambda: problem[-1] if problem else None) as served:
         assert _get(served.port, "/healthz") == (200, "text/plain; charset=utf-8", "ok\n")
-        trouble.append("Spark has ended")
+        problem.append("Spark has ended")
         assert _get(served.port, "/healthz") == (503, "text/plain; charset=utf-8", "Spark has ended\n")
         assert _get(served.port, "/") == (404, "text/plain; charset=utf-8", "this port has /metrics and /healthz\n")
 

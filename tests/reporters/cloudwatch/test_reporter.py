@@ -6,7 +6,7 @@ import pytest
 
 from karrot.burrow.payload import parse_webhook
 from karrot.event import Source
-from karrot.eventlog import sql_log
+from karrot.eventlog import rows
 from karrot.eventlog.base import Cursor, EventSummary, GroupState
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import RefusedDatum, Sent, Unreported
@@ -143,7 +143,7 @@ def test_the_scalable_age_of_a_row_of_an_older_karrot_is_sent_if_it_is_known(
     rig = CloudWatchRig(fake, clock, {"metrics": "LagSeconds,ScalableLagSeconds"})
     partitions = (make_partition(status_text="STALL", current_lag=1_000),) if stuck else ()
     with monkeypatch.context() as older:
-        older.setattr(sql_log, "_encode", as_an_older_karrot)
+        older.setattr(rows, "_encode", as_an_older_karrot)
         rig.tell(partitions=partitions)
     rig.run(5)
     assert len(rig.points("LagSeconds")) == 1
