@@ -83,9 +83,8 @@ class Channel:
                 if told is None and status >= Status[self._route.status]:
                     yield Change("opened", Told(key, now_id, status.name, since_ms), state)
                 elif told and Status[told.status] < status:
-                    yield Change(
-                        "worse", told._replace(incident_id=now_id or told.incident_id, status=status.name), state
-                    )
+                    worse = told._replace(incident_id=now_id or told.incident_id, status=status.name)
+                    yield Change("worse", worse, state)
         yield from (Change("closed", told, live.get(key)) for key, told in self._told.items() if key not in bad)
 
 
@@ -145,14 +144,15 @@ class NotifyReporter:
         if channel.sending is None:
             return False
         message, outcome, late_ms = channel.sending
-        channel.sending = None if outcome.done() else (message, outcome, math.inf if now_ms > late_ms else late_ms)
-        failure = outcome.result() if outcome.done() else ("timeout", "the service does not answer")
+        is_done, is_late = outcome.done(), now_ms > late_ms
+        channel.sending = None if is_done else (message, outcome, math.inf if is_late else late_ms)
+        failure = outcome.result() if is_done else ("timeout", "the service does not answer")
         if failure is None:
             self._context.remember(f"channel {channel.name}", channel.sent(message, now_ms))
             channel.failures, self._sent, channel.fact = 0, self._sent + 1, f"{self._time()}: sent a message"
-        elif outcome.done() or now_ms > late_ms:
+        elif is_done or is_late:
             self._failed(channel, *failure, now_ms)
-        return channel.sending is not None
+        return not is_done
 
     def _failed(self, channel: Channel, reason: str, text: str, now_ms: int) -> None:
         channel.failures += 1
