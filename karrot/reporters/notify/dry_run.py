@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from itertools import chain
 
 from karrot.event import GroupKey
-from karrot.eventlog.base import Cursor, EventLog, GroupState
+from karrot.eventlog.base import Cursor, GroupState
+from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.next_group_state import Arrival, after
 from karrot.reporters.base import Unreported
 from karrot.reporters.notify.messages import Message, Writer
