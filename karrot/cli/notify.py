@@ -34,12 +34,12 @@ def notify(*, channel: str | None, dry_run: bool, last: timedelta, config: Path 
     path = settings.notify_config
     if path is None or bool(channel) == dry_run:
         raise Refused("give --test CHANNEL or --dry-run, and set KARROT_NOTIFY_CONFIG to the file with the channels")
-    routes = valid(partial(read_routes, path))
+    channels, owners = valid(partial(read_routes, path))
     if channel is not None:
-        if channel not in routes.channels:
-            raise Refused(f"{channel!r} is not a channel of {path}: it has {', '.join(routes.channels)}")
+        if channel not in channels:
+            raise Refused(f"{channel!r} is not a channel of {path}: it has {', '.join(channels)}")
         test = Message("Test message of Karrot", [("Channel", channel)], "info")
-        if failure := routes.channels[channel][1].send(test):
+        if failure := channels[channel][1].send(test):
             raise NotDone(f"channel {channel}: {failure[1]} ({failure[0]})")
         click.echo(f"channel {channel}: the service accepted the message")
         return
@@ -48,6 +48,6 @@ def notify(*, channel: str | None, dry_run: bool, last: timedelta, config: Path 
     clock = SystemClock()
     with closing(stated(lambda: SqliteEventLog(settings.data_dir, clock, max_bytes=settings.max_log_bytes))) as log:
         since_ms = clock.wall_ms() - int(last.total_seconds() * 1000)
-        for at_ms, name, message in replay(routes, settings.external_url, log, settings.stale_after * 1000):
+        for at_ms, name, message in replay(channels, owners, settings.external_url, log, settings.stale_after * 1000):
             if at_ms >= since_ms:
                 click.echo(f"{iso_ms(at_ms)} {name}: {message.title}\n{message.body()}\n")

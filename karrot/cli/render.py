@@ -163,7 +163,7 @@ def alert_rules(
     from karrot.reporters.notify.routes import read_routes
 
     pairs = dict(text.partition("=")[::2] for text in changed)
-    known = valid(partial(read_routes, owners, only_owners=True)).owners if owners else ()
+    known = valid(partial(read_routes, owners, only_owners=True))[1] if owners else ()
     rules = partial(alert_rules, pairs, external_url=external_url, runbook_url=runbook_url, docs_url=DOCS_URL)
     click.echo(valid(partial(rules, owners=known)), nl=False)
 

@@ -10,4 +10,4 @@ __all__ = ["build"]
 def build(context: Context) -> NotifyReporter:
     """Build the reporter. Raises `ValueError` for a wrong file of channels, or without Apprise."""
     path, external_url = context.options
-    return NotifyReporter(read_routes(path), external_url, context)
+    return NotifyReporter(*read_routes(path), external_url, context)

@@ -1,6 +1,6 @@
 """Replays the events of a log, and yields the messages that they would have sent."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from karrot.event import GroupKey
@@ -8,19 +8,23 @@ from karrot.eventlog.base import Cursor, GroupState
 from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.next_group_state import Arrival, after
 from karrot.reporters.base import Unreported
-from karrot.reporters.notify.messages import Message, Writer
+from karrot.reporters.notify.messages import Message, Owners, Writer
 from karrot.reporters.notify.reporter import Channel, in_trouble
-from karrot.reporters.notify.routes import Routes
+from karrot.reporters.notify.routes import Route, Sender
 
 _STEP_MS = 10_000
 
 
 def replay(
-    routes: Routes, external_url: str | None, log: EventLog, stale_after_ms: int
+    routes: Mapping[str, tuple[Route, Sender]],
+    owners: Owners,
+    external_url: str | None,
+    log: EventLog,
+    stale_after_ms: int,
 ) -> Iterator[tuple[int, str, Message]]:
     """Yield the wall time, the channel and the text of each message, oldest first. No channel fails in a replay."""
-    writer, live, tick_ms = Writer(external_url, routes.owners, log.event), dict[GroupKey, GroupState](), 0
-    channels = [Channel(name, route, writer) for name, (route, _) in routes.channels.items()]
+    writer, live, tick_ms = Writer(external_url, owners, log.event), dict[GroupKey, GroupState](), 0
+    channels = [Channel(name, route, writer) for name, (route, _) in routes.items()]
     ahead_ms = log.wall_ms_at(log.log_time_ms()) - log.log_time_ms()
     for stored in chain(Unreported(log, Cursor(log.log_id, 0)), (None,)):
         now_ms = log.log_time_ms() if stored is None else stored.log_time_ms

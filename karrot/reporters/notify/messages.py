@@ -16,6 +16,9 @@ _SURE = {AgeKind.AT_LEAST: "≥ ", AgeKind.EXTRAPOLATED: "≈ "}
 _KINDS = {"ERR": "failure", "WARN": "warning"}
 _NAMED = 5
 
+Owners = Sequence[tuple[re.Pattern[str], str]]
+"""Patterns with the teams that own groups. The first pattern that a name contains decides."""
+
 
 class Told(NamedTuple):
     """An open incident that a channel knows, with the worst status that the channel knows."""
@@ -52,10 +55,10 @@ class Message(NamedTuple):
 
 
 class Writer(NamedTuple):
-    """Writes messages. ``owners`` are patterns with teams. ``event`` finds an event of the log."""
+    """Writes messages. ``event`` finds an event of the log."""
 
     external_url: str | None
-    owners: Sequence[tuple[re.Pattern[str], str]]
+    owners: Owners
     event: Callable[[int], StoredEvent | None]
 
     def one(self, change: Change, now_ms: int) -> Message:

@@ -6,7 +6,7 @@ killed, is found again by the next comparison, and only what is still true is se
 
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from random import Random
@@ -18,8 +18,8 @@ from karrot import telemetry
 from karrot.event import GroupKey, Kind, Status
 from karrot.eventlog.base import GroupState, LogUnavailableError, OverloadedError
 from karrot.reporters.base import REPORT_NOTE, Context, Fact, Report, Unreported, retry_delay_s
-from karrot.reporters.notify.messages import Change, Message, Told, Writer
-from karrot.reporters.notify.routes import Route, Routes, Sender
+from karrot.reporters.notify.messages import Change, Message, Owners, Told, Writer
+from karrot.reporters.notify.routes import Route, Sender
 from karrot.text import clock, counted
 
 _FEW, _LONGEST = 5, 6
@@ -29,6 +29,8 @@ _HOUR_MS, _EVERY_MS, _LATE_MS, _LONGEST_S, _THROTTLED_S, _CLOSE_S = 3_600_000, 1
 _log = structlog.get_logger(__name__)
 
 States = Mapping[GroupKey, GroupState]
+Muted = Callable[[Sequence[GroupKey]], Collection[GroupKey]]
+_NONE: Muted = lambda _: ()  # noqa: E731
 Memory = tuple[list[Told], list[int]]
 """What the log keeps of a channel: the open incidents that it knows, and the times of its newest messages."""
 
@@ -43,17 +45,22 @@ def in_trouble(states: States) -> States:
 class Channel:
     """What one channel knows, and its next message. All times but ``wall_ms`` are log times."""
 
-    def __init__(self, name: str, route: Route, writer: Writer, note: bytes | None = None) -> None:
+    def __init__(
+        self, name: str, route: Route, writer: Writer, note: bytes | None = None, muted: Muted = _NONE
+    ) -> None:
         told, self._sent_ms = msgspec.json.decode(note or b"[[],[]]", type=Memory)
-        self.name, self._route, self._writer, self._told = name, route, writer, {each.key: each for each in told}
+        self.name, self._route, self._writer, self._muted = name, route, writer, muted
+        self._told = {each.key: each for each in told}
         self.seen_ms: dict[tuple[str, GroupKey, str], int] = {}
         self.sending: tuple[Message, Future[tuple[str, str] | None], float] | None = None
         self.failures, self.retry_ms, self.fact = 0, 0, "no message yet"
 
     def next_message(self, live: States, bad: States, now_ms: int, wall_ms: int) -> Message | None:
         """Return the message that is due. ``bad`` are the groups of ``live`` in trouble."""
-        changes = {(each.what, each.told.key, each.told.incident_id): each for each in self._changes(live, bad)}
-        self.seen_ms = {name: self.seen_ms.get(name, now_ms) for name in changes}
+        muted = self._muted([*bad, *self._told])
+        changes = [each for each in self._changes(live, bad) if each.told.key not in muted]
+        names = [(each.what, each.told.key, each.told.incident_id) for each in changes]
+        self.seen_ms = {name: self.seen_ms.get(name, now_ms) for name in names}
         self._sent_ms = [at_ms for at_ms in self._sent_ms if now_ms - _HOUR_MS < at_ms <= now_ms]
         ages, gather_ms = [now_ms - at_ms for at_ms in self.seen_ms.values()], 1000 * self._route.gather_seconds
         left = self._route.per_hour - len(self._sent_ms)
@@ -61,8 +68,8 @@ class Channel:
             return None
         if len(ages) > _FEW and min(ages) < gather_ms and max(ages) < _LONGEST * gather_ms:
             return None  # more changes may come
-        news = [each for each in changes.values() if each.what != "closed"]
-        found = sorted(news or changes.values(), key=_badness)
+        news = [each for each in changes if each.what != "closed"]
+        found = sorted(news or changes, key=_badness)
         return self._writer.many(found) if len(found) > min(_FEW, left) else self._writer.one(found[0], wall_ms)
 
     def sent(self, message: Message, now_ms: int) -> bytes:
@@ -97,12 +104,14 @@ class NotifyReporter:
 
     every_s = 1.0
 
-    def __init__(self, routes: Routes, external_url: str | None, context: Context) -> None:
+    def __init__(
+        self, channels: Mapping[str, tuple[Route, Sender]], owners: Owners, external_url: str | None, context: Context
+    ) -> None:
         self._context, self._random = context, Random()  # noqa: S311 (it only spreads retries)
-        writer = Writer(external_url, routes.owners, context.event)
+        writer = Writer(external_url, owners, context.event)
         self._channels = {
-            Channel(name, route, writer, context.recall(f"channel {name}")): sender
-            for name, (route, sender) in routes.channels.items()
+            Channel(name, route, writer, context.recall(f"channel {name}"), context.muted): sender
+            for name, (route, sender) in channels.items()
         }
         self._next_ms, self._sent, self._facts = 0, 0, tuple[Fact, ...]()
 

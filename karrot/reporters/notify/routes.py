@@ -3,16 +3,15 @@
 import logging
 import re
 import tomllib
-from collections.abc import Mapping
 from datetime import UTC, datetime, time
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
 import msgspec
 
 from karrot.event import GroupKey
-from karrot.reporters.notify.messages import Message
+from karrot.reporters.notify.messages import Message, Owners
 from karrot.settings import types
 from karrot.settings.sources import Given, secret_text
 
@@ -99,9 +98,6 @@ class Route(msgspec.Struct, forbid_unknown_fields=True):
     per_hour: Annotated[int, msgspec.Meta(ge=1, le=3600)] = 60
     gather_seconds: Annotated[int, msgspec.Meta(ge=0, le=600)] = 10
 
-    def __repr__(self) -> str:
-        return "Route(...)"  # without the URL
-
     def sender(self) -> Sender:
         if bool(self.url) == bool(self.url_file):
             raise ValueError("set url or url_file, and not both")
@@ -117,12 +113,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     owners: dict[str, str] = {}
 
 
-class Routes(NamedTuple):
-    channels: Mapping[str, tuple[Route, Sender]]
-    owners: tuple[tuple[re.Pattern[str], str], ...]
-
-
-def read_routes(path: Path, *, only_owners: bool = False) -> Routes:
+def read_routes(path: Path, *, only_owners: bool = False) -> tuple[dict[str, tuple[Route, Sender]], Owners]:
     """Read the file. Raises `ValueError` with a sentence for each problem."""
     problems, channels = list[str](), dict[str, tuple[Route, Sender]]()
     try:
@@ -136,13 +127,14 @@ def read_routes(path: Path, *, only_owners: bool = False) -> Routes:
         try:
             route = msgspec.convert(table, Route, dec_hook=_custom)
             channels[name] = route, route.sender()
+            route.url = ""  # or else a repr would show it
         except ValueError as error:
             problems.append(f"[channels.{name}] in {path}: {error}")
     if not channels and not problems and not only_owners:
         problems.append(f"{path} has no channel: add a table [channels.NAME] with url or url_file")
     if problems:
         raise ValueError("\n".join(problems))
-    return Routes(channels, owners)
+    return channels, owners
 
 
 def _custom(kind: Any, given: Any) -> Any:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from karrot.delivery import Feed
-from karrot.event import ABANDONED, OffsetSample, Source
+from karrot.event import ABANDONED, GroupKey, OffsetSample, Source
 from support.burrow.lag_events import make_partition
 from support.reporters.notify_rig import STALE_AFTER_MS, NotifyRig, Receiver
 from support.servers.background_server import serve_in_thread
@@ -186,3 +186,17 @@ def test_the_reporter_takes_all_events_and_needs_no_new_event_to_send(rig: Notif
         rig.clock.advance(1000)
         feed.step()
     assert rig.log.cursor("notify") == (rig.log.log_id, 1)
+
+
+def test_a_muted_group_is_silent_and_its_state_is_told_when_the_mute_ends(rig: NotifyRig, receiver: Receiver) -> None:
+    muted = {GroupKey("prod-eu", "orders"), GroupKey("prod-eu", "stock")}
+    rig.tell("WARN", "orders", "a")
+    rig.run(20)
+    rig.mute(lambda keys: muted & set(keys))
+    rig.tell("OK", "orders", "a")
+    rig.tell("ERR", "stock", "b")
+    rig.run(60)
+    assert titles(receiver) == ["WARN: orders on prod-eu"]
+    muted.clear()
+    rig.run(30)
+    assert titles(receiver)[1:] == ["ERR: stock on prod-eu", "Over: orders on prod-eu"]

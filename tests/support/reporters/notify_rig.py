@@ -2,11 +2,13 @@
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from karrot.event import GroupKey
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import read_report
 from karrot.reporters.notify import build
@@ -64,12 +66,19 @@ class NotifyRig:
         self._file = folder / "notify.toml"
         self._file.write_text(routes, encoding="utf-8")
         self._settings = settings
+        self._muted: Callable[[Sequence[GroupKey]], Collection[GroupKey]] = lambda _: ()
+        self.restart()
+
+    def mute(self, muted: Callable[[Sequence[GroupKey]], Collection[GroupKey]]) -> None:
+        """Build the reporter again, with a function that chooses the muted groups."""
+        self._muted = muted
         self.restart()
 
     def restart(self) -> None:
         """Build the reporter again, as after a crash or in the next leader."""
         settings = {"config": str(self._file)} | self._settings
-        self.reporter = build(make_context("notify", settings, log=self.log, clock=self.clock))
+        context = make_context("notify", settings, log=self.log, clock=self.clock)
+        self.reporter = build(replace(context, muted=self._muted))
 
     def tell(self, status: str, consumer: str = "orders", incident: str | None = "a", **overrides: Any) -> None:
         told = {"consumer": consumer, "status_text": status, "incident_id": incident} | overrides
