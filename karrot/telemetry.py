@@ -49,6 +49,12 @@ class Histogram(Metric):
         object.__setattr__(self, "edges", (*map(str, self.bounds), "+Inf"))
 
 
+def unit_of(family: str) -> str:
+    """Return the unit of a family for OpenMetrics: the end of the family's name, or an empty text without a unit."""
+    last = family.removesuffix("_total").rpartition("_")[2]
+    return last if last in {"bytes", "ratio", "seconds"} else ""
+
+
 def _gauge(name: str, text: str, *labels: str) -> Metric:
     return Metric(name, "gauge", text, labels)
 

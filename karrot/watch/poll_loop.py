@@ -48,13 +48,17 @@ _log = structlog.get_logger(__name__)
 
 
 class PollOutcome(NamedTuple):
-    """The verdicts and deletions of one poll, the health of every group, and the number of groups of other kinds."""
+    """The verdicts and deletions of one poll, the health of every group, and the number of groups of other kinds.
+
+    ``without_offsets`` are the groups that have no committed offset on the watched topics.
+    """
 
     polled_at_ms: int
     seconds: float
     events: Sequence[LagEvent]
     groups: Sequence[GroupHealth]
     others: int = 0
+    without_offsets: Sequence[str] = ()
 
 
 Send = Callable[[PollOutcome, Callable[[], int]], None]
@@ -226,7 +230,9 @@ class Watcher:
         # Save before sending, so that after a crash the next process continues the incident under its id.
         if memory.incidents.open != before or started - self._saved_at_ms >= _SAVE_MS:
             self._save(memory)
-        outcome = PollOutcome(now_ms, self._since(started), events, groups, len(poll.listing.others))
+        without_offsets = [group for group, committed in poll.committed.items() if not committed]
+        others = len(poll.listing.others)
+        outcome = PollOutcome(now_ms, self._since(started), events, groups, others, without_offsets)
         self.send(outcome, lambda: self.clock.boot_ms() - started)
         failures = [*poll.failures.values(), *(each for what, each in unreadable.items() if what not in self._logged)]
         self._log_failures({**poll.failures, **unreadable})

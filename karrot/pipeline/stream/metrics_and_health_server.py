@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from karrot.telemetry import Metric
+from karrot.telemetry import Metric, unit_of
 
 
 class MetricValues(Collector):
@@ -27,7 +27,7 @@ class MetricValues(Collector):
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         for metric, values in self._values.items():
             kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-            family = kind(metric.name, metric.help, labels=metric.labels)
+            family = kind(metric.name, metric.help, labels=metric.labels, unit=unit_of(metric.name))
             with self._lock:
                 samples = sorted(values.items())
             for labels, value in samples:

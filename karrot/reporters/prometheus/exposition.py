@@ -233,7 +233,7 @@ def render(
                 yield from _written(collector.families(), names, openmetrics=openmetrics)
                 continue
             try:
-                text = encode(_Chosen(collector, names) if names else collector)
+                text = encode(_Chosen(collector, names) if names or openmetrics else collector)
             except Exception:  # noqa: BLE001 - third-party code: the other metrics are valid after any error
                 _log.exception("a collector failed", code="collector_failed", reporter=name)
                 count(telemetry.REPORTER_FAILURES, reporter=name, reason="collect")
@@ -257,21 +257,24 @@ def _written(families: Iterable[Family], names: Collection[str], *, openmetrics:
         suffix = {"counter": "_total", "info": "_info"}.get(metric.kind, "") if openmetrics else ""
         name = metric.name.removesuffix(suffix)
         kind = metric.kind if openmetrics or metric.kind != "info" else "gauge"
-        yield f"# HELP {name} {metric.help}\n# TYPE {name} {kind}\n".encode()
+        unit = telemetry.unit_of(name) if openmetrics else ""
+        of_unit = f"# UNIT {name} {unit}\n" if unit else ""
+        yield f"# HELP {name} {metric.help}\n# TYPE {name} {kind}\n{of_unit}".encode()
         # Lone surrogates, which intake refuses, must not make a scrape fail.
         yield from (piece.encode("utf-8", "replace") for piece in chosen)
 
 
 class _Chosen(NamedTuple):
-    """Limits a collector to samples with certain names."""
+    """Limits a collector to samples with certain names, if there are names, and adds the units of OpenMetrics."""
 
     collector: Collector
     names: Collection[str]
 
     def collect(self) -> Iterator[ClientMetric]:
         for metric in self.collector.collect():
-            samples = [each for each in metric.samples if each.name in self.names]
-            if samples:
-                chosen = ClientMetric(metric.name, metric.documentation, metric.type, metric.unit)
+            samples = [each for each in metric.samples if not self.names or each.name in self.names]
+            if samples or not self.names:
+                unit = "" if metric.type in {"info", "stateset"} else telemetry.unit_of(metric.name)
+                chosen = ClientMetric(metric.name, metric.documentation, metric.type, metric.unit or unit)
                 chosen.samples = samples
                 yield chosen

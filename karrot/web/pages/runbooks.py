@@ -20,7 +20,7 @@ from karrot.web.error_answers import Problem
 
 _SUBJECTS = {"karrot-consumers": "Consumer groups", "karrot-burrow": "Burrow and Kafka", "karrot-service": "Karrot"}
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
-_LABEL = re.compile(r"\{\{ \$labels\.(\w+) \}\}")
+_LABEL = re.compile(r"\{\{ \$labels\.(\w+) \}\}|\{\{ with .*?\{\{ end \}\}")
 
 routes = Blueprint("runbooks", __name__)
 routes.before_request(require_reader)
@@ -44,7 +44,7 @@ def _alerts() -> Mapping[str, Alert]:
         for rule in group["rules"]:
             # The index shows the names of labels instead of their values.
             parts = enumerate(_LABEL.split(rule["annotations"]["summary"]))
-            words = (Markup("<var>{}</var>").format(part) if at % 2 else escape(part) for at, part in parts)
+            words = (Markup("<var>{}</var>").format(part) if at % 2 else escape(part) for at, part in parts if part)
             subject, severity = _SUBJECTS[group["name"]], rule["labels"]["severity"]
             found[rule["alert"]] = Alert(rule["alert"], subject, severity, Markup().join(words))
     return found

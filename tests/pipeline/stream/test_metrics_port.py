@@ -49,6 +49,7 @@ def test_a_scrape_has_every_declared_metric() -> None:
     assert "karrot_pipeline_lease_held_by_other 1.0\n" in text
     assert "karrot_pipeline_last_success_timestamp_seconds 100.0\n" in text
     assert "karrot_pipeline_newest_event_timestamp_seconds " not in [line[:47] for line in text.splitlines()]
+    assert "# UNIT karrot_pipeline_newest_event_timestamp_seconds seconds\n" in openmetrics[2]
     assert openmetrics[2].endswith("# EOF\n")
 
 
