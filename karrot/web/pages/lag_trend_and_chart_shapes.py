@@ -16,7 +16,7 @@ from karrot.eventlog.event_log import EventLog
 from karrot.text import LAST_SECOND, clock, short_count, short_duration
 
 if TYPE_CHECKING:
-    from karrot.history.results import HourlyHistory
+    from karrot.history.answers_and_errors import HourlyHistory
 
 Point = tuple[float, float | None]
 """Epoch seconds and a value. ``None`` means an unknown value, and makes a gap in the curve."""
