@@ -119,6 +119,7 @@ def conflict(package: Path = Path(__file__).parents[1]) -> str | None:
             "check-config": "serve_demo_and_checks",
             "demo": "serve_demo_and_checks",
             "doctor": "doctor",
+            "explain": "explain",
             "forget-cluster": "send_sample",
             "groups": "groups_status_lag",
             "healthcheck": "serve_demo_and_checks",

@@ -11,6 +11,8 @@ import msgspec
 from flask import Blueprint, Response, jsonify, request
 
 from karrot.api.bodies import EventLogStatus, GroupDetail, GroupPage, Heartbeat, Readiness, Rejects, Reporters
+from karrot.diagnosis.explanations import Explanation, explain
+from karrot.diagnosis.known_facts import gather
 from karrot.event import GroupKey, Kind
 from karrot.eventlog.base import GroupState
 from karrot.eventlog.event_log import EventLog
@@ -28,7 +30,7 @@ _GROUPS_LIMIT, _EVENTS_LIMIT, _REJECTS_LIMIT = 100, 50, 50
 """The default ``limit`` of groups, recent events and refused bodies in an answer."""
 
 _MOST_LIMIT = 1000
-_ANSWERS = (GroupPage, GroupDetail, Reporters, EventLogStatus, Rejects, Readiness, Heartbeat, ProblemBody)
+_ANSWERS = (GroupPage, GroupDetail, Explanation, Reporters, EventLogStatus, Rejects, Readiness, Heartbeat, ProblemBody)
 
 routes = Blueprint("api", __name__)
 routes.before_request(require_reader)
@@ -85,6 +87,22 @@ def show_group() -> Response:
     limit = _asked_limit(_EVENTS_LIMIT)
     listed = if_readable(lambda: log.listed(state), None)
     return _json(group_detail(state, listed, if_readable(lambda: log.recent([key], limit)[0], None)))
+
+
+@routes.get("/api/v1/explain")
+def explain_group() -> Response:
+    """Answer why a group is in its state. The cluster may be missing if only one cluster has the group."""
+    context, key = web_context(), asked_key(*(["consumer"] if "cluster" not in request.args else []))
+    if not key.cluster:
+        clusters = [each.key.cluster for each in context.log.live() if each.key.consumer == key.consumer]
+        if len(clusters) > 1:
+            detail = f"Several clusters have this group: {', '.join(map(visible, clusters))}. Name one."
+            raise Problem("invalid_field", detail, path="cluster")
+        key = GroupKey(clusters[0] if clusters else "", key.consumer)
+    state = context.log.group(key)
+    if state is None:
+        raise no_live_group(context.log, key)
+    return _json(explain(gather(context.log, state), context.effective_settings()))
 
 
 @routes.get("/api/v1/reporters")
@@ -148,12 +166,12 @@ def asked_filter(statuses: Sequence[str] = STATUSES) -> GroupFilter:
     return GroupFilter(request.args.get("cluster") or None, status, request.args.get("q") or None)
 
 
-def asked_key() -> GroupKey:
+def asked_key(*needed: str) -> GroupKey:
     """Read the group's key from the query string."""
-    for name in ("cluster", "consumer"):
+    for name in needed or ("cluster", "consumer"):
         if name not in request.args:
             raise Problem("invalid_field", f"The parameter {name} is missing.", path=name)
-    return GroupKey(request.args["cluster"], request.args["consumer"])
+    return GroupKey(request.args.get("cluster", ""), request.args["consumer"])
 
 
 def asked_number(name: str, default: int, most: int) -> int:
