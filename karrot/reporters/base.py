@@ -53,6 +53,7 @@ class Context:
     event: Callable[[int], StoredEvent | None] = lambda _: None
     live: Callable[[], Sequence[GroupState]] = tuple
     muted: Callable[[Sequence[GroupKey]], Collection[GroupKey]] = lambda _: ()
+    explain: Callable[[GroupState], Any] = lambda _: None
     options: Any = None
 
 

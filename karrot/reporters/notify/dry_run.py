@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
+from karrot.diagnosis.explanations import Explanation, explain
+from karrot.diagnosis.known_facts import Known
 from karrot.event import GroupKey
 from karrot.eventlog.base import Cursor, GroupState
 from karrot.eventlog.event_log import EventLog
@@ -23,7 +25,12 @@ def replay(
     stale_after_ms: int,
 ) -> Iterator[tuple[int, str, Message]]:
     """Yield the wall time, the channel and the text of each message, oldest first. No channel fails in a replay."""
-    writer, live, tick_ms = Writer(external_url, owners, log.event), dict[GroupKey, GroupState](), 0
+
+    def explained(state: GroupState) -> Explanation:
+        event = stored.event if (stored := log.event(state.seq)) else None
+        return explain(Known(tick_ms + ahead_ms, state, event, event.partitions if event else ()))
+
+    writer, live, tick_ms = Writer(external_url, owners, log.event, explained), dict[GroupKey, GroupState](), 0
     channels = [Channel(name, route, writer) for name, (route, _) in routes.items()]
     ahead_ms = log.wall_ms_at(log.log_time_ms()) - log.log_time_ms()
     for stored in chain(Unreported(log, Cursor(log.log_id, 0)), (None,)):

@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 from urllib.parse import quote
 
+from karrot.diagnosis.causes import cause
+from karrot.diagnosis.explanations import Explanation
 from karrot.event import ABANDONED, AgeKind, GroupKey
 from karrot.eventlog.base import EventSummary, GroupState, StoredEvent
 from karrot.runbooks_and_remedies import DOCS_URL
 from karrot.text import count, counted, duration, moment, visible
-from karrot.web.pages.causes import Cause, cause
 
 _SURE = {AgeKind.AT_LEAST: "≥ ", AgeKind.EXTRAPOLATED: "≈ "}
 _KINDS = {"ERR": "failure", "WARN": "warning"}
@@ -60,6 +61,7 @@ class Writer(NamedTuple):
     external_url: str | None
     owners: Owners
     event: Callable[[int], StoredEvent | None]
+    explain: Callable[[GroupState], Explanation]
 
     def one(self, change: Change, now_ms: int) -> Message:
         """Write the message about one change."""
@@ -72,9 +74,11 @@ class Writer(NamedTuple):
         else:
             title, kind = f"{'Worse, ' * (what == 'worse')}{told.status}: {_name(told)}", _KINDS[told.status]
             lines += [("Behind", _behind(state.summary)), *self._worst(state)]
-            if why := _cause(state):
-                lines += [("Cause", why.sentence), ("Check", why.look)]
-                runbook = why.runbook
+            why = self.explain(state)
+            told_why = {"Cause": [why.sentence], "Proof": why.evidence, "Not known": why.missing}
+            lines += [(label, _calm(" ".join(texts))) for label, texts in told_why.items()]
+            lines.append(("Check", why.check))
+            runbook = why.runbook
         lines.append(("Team", next((team for pattern, team in self.owners if pattern.search(consumer)), "")))
         page = f"{self.external_url}/group?cluster={quote(cluster, safe='')}&consumer={quote(consumer, safe='')}"
         lines.append(("Page", page if self.external_url else ""))
@@ -104,18 +108,13 @@ class Writer(NamedTuple):
         return [("Worst partition", f"{_safe(of.topic)} {of.partition}, owner {owner}")]
 
 
-def _cause(state: GroupState) -> Cause | None:
-    at_ms, commit_ms = state.summary.observed_at_ms, state.summary.last_commit_ms
-    return cause(state, None if commit_ms is None else max(0, at_ms - commit_ms) / 1000)
-
-
 def _end(change: Change) -> str:
     """Say how an incident ended, or how a group is, as far as Karrot knows it."""
     what, told, state = change
     if state is None:
         return "there are no verdicts on the group any more: it is deleted, or its source is silent"
     if what != "closed":
-        why = _cause(state)
+        why = cause(state, None)
         return f"{_behind(state.summary)}{f'; {why.brief}' if why and why.brief else ''}"
     if state.summary.status_text == ABANDONED:
         return "the group is abandoned: it has no members"
@@ -136,5 +135,9 @@ def _name(told: Told) -> str:
 
 
 def _safe(name: str) -> str:
-    """Show a name on one line. A zero-width space keeps ``@everyone`` in a name from calling everyone."""
-    return visible(name).replace("@", "@\u200b")
+    return _calm(visible(name))
+
+
+def _calm(text: str) -> str:
+    """Put a zero-width space behind each ``@``, so that ``@everyone`` in a name does not call everyone."""
+    return text.replace("@", "@\u200b")

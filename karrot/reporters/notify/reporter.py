@@ -108,7 +108,7 @@ class NotifyReporter:
         self, channels: Mapping[str, tuple[Route, Sender]], owners: Owners, external_url: str | None, context: Context
     ) -> None:
         self._context, self._random = context, Random()  # noqa: S311 (it only spreads retries)
-        writer = Writer(external_url, owners, context.event)
+        writer = Writer(external_url, owners, context.event, context.explain)
         self._channels = {
             Channel(name, route, writer, context.recall(f"channel {name}"), context.muted): sender
             for name, (route, sender) in channels.items()

@@ -46,7 +46,8 @@ def test_a_message_has_the_lag_the_cause_the_owner_the_team_and_links(tmp_path: 
     assert lines == {
         "Since": "2027-01-15 08:00:00 UTC (11 s)",
         "Behind": "11,020 messages behind, the oldest is 1 min 21 s old",
-        "Cause": "1 of 12 partitions stopped: messages wait, and the group has committed no new offset for 1 min.",
+        "Cause": "1 of 12 partitions stopped: messages wait, and the group has committed no new offset for 1 min 11 s.",
+        "Not known": "Whether the group has members. With watch, Karrot reads this from Kafka.",
         "Worst partition": "orders.v1 1, owner 10.20.30.40 (consumer-orders-1)",
         "Check": "Check the consumer of these partitions: it is down, hangs, or was never assigned.",
         "Team": "payments",

@@ -7,6 +7,8 @@ from typing import Any
 
 from karrot import wiring
 from karrot.burrow_cut_off import cut_off
+from karrot.diagnosis.explanations import explain
+from karrot.diagnosis.known_facts import gather
 from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import Context
@@ -40,6 +42,7 @@ def make_context(
         heard=log.heard,
         event=log.event,
         live=log.live,
+        explain=lambda state: explain(gather(log, state)),
         options=options_of(name, settings or {}),
     )
 
