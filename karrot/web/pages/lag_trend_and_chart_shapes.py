@@ -111,7 +111,7 @@ class Spark(NamedTuple):
 
 
 class ChartPoint(NamedTuple):
-    """A part of the width, in percent, where the mouse pointer shows an event."""
+    """A range of the chart's width, in percent. While the mouse pointer is in it, the chart shows this event."""
 
     at: float
     width: float
