@@ -410,6 +410,12 @@ class EventLog(Protocol):
     def remember(self, reporter: str, name: str, value: bytes) -> None:
         """Save a reporter's value under a name, in place of the previous value."""
 
+    def revise(self, reporter: str, name: str, change: Callable[[bytes | None], bytes]) -> None:
+        """Save ``change(value)`` in place of a value, in one transaction. Any process may do this, not only the leader.
+
+        ``change`` can be called several times, and must not raise.
+        """
+
     # --- the counters that all workers share, and the refused bodies ---
 
     def count(self, metric: Metric | str, by: float = 1, **labels: str) -> None:

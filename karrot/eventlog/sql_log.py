@@ -376,6 +376,12 @@ class SqlEventLog(EventLog, ABC):
     def remember(self, reporter: str, name: str, value: bytes) -> None:
         self._lead_writes(lambda transaction: transaction.remember(reporter, name, value))
 
+    def revise(self, reporter: str, name: str, change: Callable[[bytes | None], bytes]) -> None:
+        def revised(transaction: Any) -> None:
+            transaction.remember(reporter, name, change(transaction.recall(reporter, name)))
+
+        self._writer.begin(revised).wait()
+
     def count(self, metric: Metric | str, by: float = 1, **labels: str) -> None:
         self._buffer.count(metric if isinstance(metric, str) else metric.name, by, labels)
 

@@ -146,6 +146,10 @@ class Transaction(ABC):
         """Save a reporter's value."""
 
     @abstractmethod
+    def recall(self, reporter: str, name: str) -> bytes | None:
+        """Return a reporter's value, as this transaction sees it."""
+
+    @abstractmethod
     def expire(self, before_ms: int) -> int:
         """Mark the groups that were last observed before ``before_ms``. Returns how many."""
 

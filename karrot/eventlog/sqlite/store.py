@@ -105,6 +105,11 @@ class SqliteTransaction(Transaction):
     def remember(self, reporter: str, name: str, value: bytes) -> None:
         self._connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", (reporter, name, value))
 
+    def recall(self, reporter: str, name: str) -> bytes | None:
+        sql = "SELECT value FROM notes WHERE reporter = ? AND name = ?"
+        value: bytes | None = self._connection.execute(sql, (reporter, name)).get
+        return value
+
     def expire(self, before_ms: int) -> int:
         self._connection.execute(
             "UPDATE groups SET expired = 1 WHERE NOT expired AND NOT gone AND log_time_ms < ?", (before_ms,)
