@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from datetime import datetime
 from fnmatch import translate
 from functools import lru_cache
@@ -47,7 +46,7 @@ def muted(log: EventLog, key: GroupKey, now_ms: int) -> Mute | None:
 
 def newest(mutes: Iterable[Mute], key: GroupKey, now_ms: int) -> Mute | None:
     """Choose the mute of a group that ends last. ``None`` if the group is not muted now."""
-    found = (mute for mute in mutes if mute.until_ms > now_ms and mute.names(key))
+    found = (mute for mute in mutes if mute.names(key) and mute.until_ms > now_ms)
     return max(found, key=lambda mute: mute.until, default=None)
 
 
@@ -57,9 +56,10 @@ def read(log: EventLog) -> list[Mute]:
 
 
 def decode(note: bytes | None) -> list[Mute]:
-    with suppress(msgspec.MsgspecError):  # a note of a version with other fields
+    try:
         return msgspec.json.decode(note or b"[]", type=list[Mute])
-    return []
+    except msgspec.MsgspecError:  # a note of another version
+        return []
 
 
 def begin(log: EventLog, mute: Mute) -> bool:
@@ -71,9 +71,9 @@ def begin(log: EventLog, mute: Mute) -> bool:
         return msgspec.json.encode(kept)
 
     log.revise(*NOTE, added)
-    if is_kept := mute in kept:
-        _log.info("a mute has begun", code="mute_began", **_told(mute))
-    return is_kept
+    if mute in kept:
+        _log.info("a mute has begun", code="mute_began", **msgspec.to_builtins(mute))
+    return mute in kept
 
 
 def end(log: EventLog, is_over: Callable[[Mute], bool]) -> list[Mute]:
@@ -81,16 +81,11 @@ def end(log: EventLog, is_over: Callable[[Mute], bool]) -> list[Mute]:
     over: list[Mute] = []
 
     def rest(note: bytes | None) -> bytes:
-        known = decode(note)
-        over[:] = filter(is_over, known)
+        over[:] = filter(is_over, known := decode(note))
         return msgspec.json.encode([mute for mute in known if mute not in over])
 
     if any(map(is_over, read(log))):
         log.revise(*NOTE, rest)
     for mute in over:
-        _log.info("a mute has ended", code="mute_ended", **_told(mute))
+        _log.info("a mute has ended", code="mute_ended", **msgspec.to_builtins(mute))
     return over
-
-
-def _told(mute: Mute) -> dict[str, str]:
-    return {name: str(value) for name, value in msgspec.to_builtins(mute).items()}

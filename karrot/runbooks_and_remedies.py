@@ -133,8 +133,10 @@ CODES: dict[str, Code] = {
     "not_found": Code(
         404, "Nothing was found at this address", "See /openapi.json for the routes, and / for the groups."
     ),
+    "cross_site": Code(403, "Another site sent the request", "Behind a proxy, set KARROT_EXTERNAL_URL to its URL."),
+    "too_many_mutes": Code(409, "There are too many mutes", "End some mutes, or use a pattern for several groups."),
     "method_not_allowed": Code(405, "The route does not accept this method", "Use a method from the header Allow."),
 }
 
-OF_EVENTS = tuple(code for code in CODES if code not in ("not_found", "method_not_allowed"))
+OF_EVENTS = tuple(CODES)[: list(CODES).index("not_found")]
 """The problem codes of ``/burrow``."""

@@ -103,9 +103,7 @@ CONSUMER_SECOND_OPINION = _gauge(
     "source",
     "status",
 )
-CONSUMER_MUTED = _gauge(
-    "karrot_consumer_muted", "Is 1 while the group is muted: no alert rule on groups fires for it. Else absent.", *GROUP
-)
+CONSUMER_MUTED = _gauge("karrot_consumer_muted", "Is 1 while the group is muted: its alerts do not fire.", *GROUP)
 CONSUMER_PARTITIONS = _gauge("karrot_consumer_partitions", "Known partitions of the group.", *GROUP)
 CONSUMER_BAD_PARTITIONS = _gauge(
     "karrot_consumer_bad_partitions",

@@ -124,6 +124,7 @@ def conflict(package: Path = Path(__file__).parents[1]) -> str | None:
             "healthcheck": "serve_demo_and_checks",
             "history": "history",
             "lag": "groups_status_lag",
+            "mute": "mute",
             "pipeline": "pipeline",
             "render": "render",
             "send-sample": "send_sample",

@@ -411,10 +411,7 @@ class EventLog(Protocol):
         """Save a reporter's value under a name, in place of the previous value."""
 
     def revise(self, reporter: str, name: str, change: Callable[[bytes | None], bytes]) -> None:
-        """Save ``change(value)`` in place of a value, in one transaction. Any process may do this, not only the leader.
-
-        ``change`` can be called several times, and must not raise.
-        """
+        """Save ``change(value)`` in place of a value, from any process. ``change`` may run twice and must not raise."""
 
     # --- the counters that all workers share, and the refused bodies ---
 

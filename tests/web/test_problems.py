@@ -126,7 +126,7 @@ def test_every_answer_has_the_security_headers(path: str) -> None:
     assert headers["Content-Security-Policy"].startswith("default-src 'self';")
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
     assert headers["X-Content-Type-Options"] == "nosniff"
-    assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["Referrer-Policy"] == "same-origin"
     assert headers["Cache-Control"] == "no-store"
 
 

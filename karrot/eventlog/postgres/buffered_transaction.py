@@ -183,11 +183,10 @@ class PostgresTransaction(Transaction):
         self._notes[reporter, name] = value
 
     def recall(self, reporter: str, name: str) -> bytes | None:
-        if (reporter, name) in self._notes:
-            return self._notes[reporter, name]
         sql = "SELECT value FROM notes WHERE reporter = %s AND name = %s"
-        row = self._session.execute(sql, (reporter, name), binary=True).fetchone()
-        return None if row is None else row[0]
+        row = self._session.execute(sql, (reporter, name), binary=True).fetchone() or (None,)
+        stored: bytes | None = row[0]
+        return self._notes.get((reporter, name), stored)
 
     def expire(self, before_ms: int) -> int:
         sql = "UPDATE groups SET expired = true WHERE NOT expired AND NOT gone AND log_time_ms < %s"

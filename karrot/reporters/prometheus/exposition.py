@@ -18,7 +18,6 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from karrot import __version__, burrow_cut_off, mutes, telemetry
-from karrot.event import GroupKey
 from karrot.eventlog.base import HOUSEKEEPING, Counter, EventLog, GroupState, LogUnavailableError
 from karrot.reporters.base import backlog
 from karrot.reporters.prometheus.group_metrics import (
@@ -43,7 +42,6 @@ _ORDER = {metric.name: place for place, metric in enumerate(telemetry.METRICS)}
 _NOW = {metric.name: metric.now for metric in telemetry.METRICS if metric.now}
 """The new name of each deprecated metric."""
 _OPENMETRICS = "application/openmetrics-text"
-_ROOM = 1000
 _EOF = b"# EOF\n"
 
 _log = structlog.get_logger(__name__)
@@ -65,15 +63,6 @@ class Options:
         return self.exclude is not None and self.exclude.search(consumer) is not None
 
 
-class _Mutes(NamedTuple):
-    """The mutes of a note, the groups that were matched with them, and the end of each muted group by its labels."""
-
-    note: bytes | None
-    mutes: Sequence[mutes.Mute]
-    matched: set[GroupKey]
-    until_ms: dict[str, int]
-
-
 class LogCollector:
     """Reads every declared metric from the log. ``count`` adds to the shared counters."""
 
@@ -83,7 +72,8 @@ class LogCollector:
         self._count = count
         self._known: dict[tuple[str, str], ExportedGroup] = {}
         self._since_ms = log.log_time_ms()
-        self._mutes = _Mutes(None, [], set(), {})
+        # the note, its mutes, the groups that were matched with them, and the end of each muted group by its labels
+        self._mutes: tuple[bytes | None, list[mutes.Mute], set[tuple[str, str]], dict[str, int]] = (None, [], set(), {})
 
     def describe(self) -> Sequence[ClientMetric]:
         """Return nothing. Without this method, registering this collector would collect all metrics."""
@@ -113,7 +103,7 @@ class LogCollector:
         rows = self._rows([state for state in live if not state.is_of_burrow] if of_burrow else live)
         yield from group_families(rows)
         yield second_opinions(rows, log.log_time_ms())
-        yield Family(telemetry.CONSUMER_MUTED, self._muted(rows))
+        yield Family(telemetry.CONSUMER_MUTED, (self._muted(rows),))
         yield one(telemetry.CONSUMERS, len(live))
 
         lags: dict[str, float] = {}
@@ -170,21 +160,21 @@ class LogCollector:
             self._count(telemetry.SERIES_DROPPED, dropped)
         return list(rows.values())
 
-    def _muted(self, rows: Sequence[ExportedGroup]) -> list[str]:
+    def _muted(self, rows: Sequence[ExportedGroup]) -> str:
         """The lines of the muted groups, and of those that have vanished since. Each group is matched only once."""
-        now_ms = self._log.wall_ms_at(self._log.log_time_ms())
         with suppress(LogUnavailableError):
             note = self._log.recall(*mutes.NOTE)
-            if note != self._mutes.note or len(self._mutes.matched) > 2 * len(rows) + _ROOM:
-                self._mutes = _Mutes(note, mutes.decode(note), set(), {})
-        known = self._mutes
-        for row in rows if known.mutes else ():
-            if (key := row.state.key) not in known.matched:
-                known.matched.add(key)
-                if mute := mutes.newest(known.mutes, key, now_ms):
-                    known.until_ms[row.text] = mute.until_ms
-        name = telemetry.CONSUMER_MUTED.name
-        return [f"{name}{{{text}}} 1\n" for text, until_ms in list(known.until_ms.items()) if until_ms > now_ms]
+            if note != self._mutes[0] or len(self._mutes[2]) > 2 * len(rows) + 1000:
+                self._mutes = (note, mutes.decode(note), set(), {})
+        _, known, matched, ends = self._mutes
+        now_ms = self._log.wall_ms_at(self._log.log_time_ms())
+        for row in rows if known else ():
+            if (key := row.state.key) not in matched:
+                matched.add(key)
+                if mute := mutes.newest(known, key, now_ms):
+                    ends[row.text] = mute.until_ms
+        start = f"{telemetry.CONSUMER_MUTED.name}{{"
+        return "".join([f"{start}{text}}} 1\n" for text, end in [*ends.items()] if end > now_ms])
 
     def _partitions(self, rows: Sequence[ExportedGroup]) -> Iterator[Family]:
         by_topic, by_partition = self._options.topic_metrics, self._options.partition_metrics

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from karrot.event import NO_PROBLEM, TEST_CLUSTERS, AgeKind, GroupKey, has_burrow_name
 from karrot.eventlog.base import GroupState, LogUnavailableError
+from karrot.mutes import Mute
+from karrot.web.api.answers import mute_finder
 from karrot.web.api.routes import GroupFilter
 from karrot.web.context import WebContext, web_context
 from karrot.web.pages.causes import Cause, cause
@@ -135,6 +137,7 @@ class GroupView(NamedTuple):
     cause: Cause | None
     spark: Spark | None
     trend: Trend | None
+    mute: Mute | None
 
 
 def select(
@@ -147,7 +150,7 @@ def select(
     return named, order.sorted(matching)
 
 
-def group_view(context: WebContext, state: GroupState, lags: Sequence[Point]) -> GroupView:
+def group_view(context: WebContext, state: GroupState, lags: Sequence[Point], mute: Mute | None) -> GroupView:
     """Make the view of a group, with the cause and the trend of the newest lags."""
     # With the log's own time, a change of the system clock does not change an event's age.
     age_ms = max(0, context.log.log_time_ms() - state.log_time_ms)
@@ -155,7 +158,7 @@ def group_view(context: WebContext, state: GroupState, lags: Sequence[Point]) ->
     as_of_ms = context.clock.wall_ms() - (age_ms if old else 0)
     incident_age = seconds_until(as_of_ms, state.incident.since_ms if state.incident.open_id else None)
     why = cause(state, seconds_until(as_of_ms, state.summary.last_commit_ms))
-    return GroupView(state, age_ms / 1000, old, incident_age, why, spark(lags), trend(lags))
+    return GroupView(state, age_ms / 1000, old, incident_age, why, spark(lags), trend(lags), mute)
 
 
 def seconds_until(until_ms: int, epoch_ms: int | None) -> float | None:
@@ -165,7 +168,7 @@ def seconds_until(until_ms: int, epoch_ms: int | None) -> float | None:
 
 def list_rows(context: WebContext, states: Sequence[GroupState]) -> Iterator[GroupView]:
     """Make the views of the listed groups, without trends if the events cannot be read."""
-    is_readable = True
+    is_readable, mute_of = True, mute_finder(context)
     for start in range(0, len(states), _AT_ONCE):
         some = states[start : start + _AT_ONCE]
         lags: Sequence[Sequence[Point]] = [()] * len(some)
@@ -174,4 +177,4 @@ def list_rows(context: WebContext, states: Sequence[GroupState]) -> Iterator[Gro
                 lags = [list(map(point, events)) for events in recent(context.log, [state.key for state in some])]
             except LogUnavailableError:
                 is_readable = False
-        yield from map(partial(group_view, context), some, lags)
+        yield from map(partial(group_view, context), some, lags, [mute_of(state.key) for state in some])
