@@ -174,8 +174,8 @@ mutants: $(STAMPS)/dev ## Plant faults in copies of the product: which do the te
 history: $(STAMPS)/dev ## Run the pipeline on a simulated week of 100 groups, and render its report; ARGS="--groups 10 --days 1" for less
 	PYTHONPATH=tests $(BIN)/python tools/history.py $(ARGS)
 
-screenshots: $(STAMPS)/dev ## Take the screenshots in docs/images from the demo (needs chromium)
-	$(BIN)/python tools/screenshots.py $(ARGS)
+screenshots: $(STAMPS)/dev ## Take a picture of every page, in every state, and of the report (needs chromium); ARGS=--docs also for docs/images
+	PYTHONPATH=tests $(BIN)/python tools/screenshots.py $(ARGS)
 
 dist: $(STAMPS)/dev ## Build the files of a release into dist/ twice, and compare the bytes: wheel, sdist, charts, bill of materials, notes
 	$(BIN)/python -m tools.dist $(ARGS)

@@ -33,7 +33,7 @@ from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import Unreported
 from karrot.reporters.cloudwatch import build
 from karrot.reporters.cloudwatch.boto_client import open_client
-from karrot.reporters.cloudwatch.datum_limits_and_batches import batches
+from karrot.reporters.cloudwatch.data import batches
 from karrot.reporters.cloudwatch.group_data import data_of
 from support.burrow.lag_events import make_event
 from support.manual_clock import ManualClock

@@ -13,7 +13,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -28,9 +28,10 @@ from pyspark.sql import functions as F
 from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.kafka import Kafka
 from e2e.stack.stack import NEWEST_KAFKA, Parts, running
+from karrot.event import TopicPartition as Place
 from karrot.pipeline.evaluate.bucket_state import EvaluateRules
-from karrot.pipeline.evaluate.job import Evaluate, EvaluatedBatch, newest_record_ms
-from karrot.pipeline.evaluate.recent_log_ends import LogEndsFromParquet
+from karrot.pipeline.evaluate.job import Evaluate, EvaluatedBatch
+from karrot.pipeline.evaluate.recent_log_ends import LogEndLook
 from karrot.pipeline.evaluate.verdict_destinations import to_stream
 from karrot.pipeline.offsets.commits import decode_offsets
 from karrot.pipeline.replay.partition_statuses import ReplayOptions, VerdictTimes, changes, statuses, together
@@ -79,6 +80,22 @@ def broker() -> Iterator[Kafka]:
             yield stack.kafka
 
 
+class LogEndsFromFiles(NamedTuple):
+    """The log ends of a benchmark, in Parquet files."""
+
+    spark: SparkSession
+    place: Path
+
+    def look(self, topics: Collection[str], between_ms: tuple[int, int]) -> LogEndLook:
+        """Return the log ends after the first time and up to the second."""
+        at_ms = F.unix_millis("observed_at").alias("at_ms")
+        rows = self.spark.read.parquet(str(self.place)).select("topic", "partition", at_ms, "end_offset")
+        new = rows.where(F.col("at_ms").between(between_ms[0] + 1, between_ms[1])).toArrow().sort_by("at_ms")
+        topic, partition, at, end = (new.column(name) for name in ("topic", "partition", "at_ms", "end_offset"))
+        places = [*map(Place, topic.to_pylist(), partition.to_pylist())]
+        return LogEndLook(places, at.to_numpy().copy(), end.to_numpy().copy(), topics)
+
+
 class Bench(NamedTuple):
     """One size. Without a broker, the records are in files."""
 
@@ -96,13 +113,13 @@ class Bench(NamedTuple):
             job = Evaluate(
                 self.spark,
                 RecordsFromParquet(str(self.place / "records")),
-                LogEndsFromParquet(self.spark, str(self.place / "ends")),
+                LogEndsFromFiles(self.spark, self.place / "ends"),
                 "prod-eu",
                 Tables.at(self.spark, str(self.place / "tables")),
                 str(self.place / "checkpoint"),
                 EvaluateRules(),
-                to_stream(nothing),
-                newest_record_ms,
+                [to_stream(nothing)],
+                lambda minute: _FIRST_MS + (minute + 1) * _MINUTE_MS - 1,
                 seen=seen.append,
             )
             for minute in range(minutes):

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from statistics import median
 from threading import Event, Thread
@@ -92,7 +93,7 @@ class Job:
             spark, road, "bench", self.tables, self.tables.checkpoint("offsets"), topic, tell=self._note
         )
 
-    def run(self, every: str | None = None, stop: Event | None = None) -> list[Told]:
+    def run(self, every: timedelta | None = None, stop: Event | None = None) -> list[Told]:
         """Run the job; return its batches."""
         self.told.clear()
         run_queries([self.landing.start(every)], stop=stop or Event(), follow=every is not None)
@@ -129,7 +130,7 @@ def kept_up(job: Job, kafka: Kafka, rate: int, seconds: int) -> None:
     began = time.monotonic()
     writer.start()
     ender.start()
-    batches = job.run("5 seconds", stop)
+    batches = job.run(timedelta(seconds=5), stop)
     landed = sum(each.summary.records for each in batches)
     told("steady: asked for", rate, f"commits/s for {seconds} s; written {written[0] / seconds:,.0f}/s")
     behind = f"in {len(batches)} batches; {written[0] - landed:,} behind at the end"

@@ -26,7 +26,7 @@ from scrape import filled
 
 from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
-from karrot.eventlog.base import EventLog
+from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.sqlite import SqliteEventLog
 from support.burrow.lag_events import make_event
 from support.eventlog.postgres_log import open_postgres

@@ -16,7 +16,7 @@ from karrot.eventlog.sqlite import SqliteEventLog, data_directory
 from karrot.intake import Intake
 from karrot.watch.cluster_interface import Cluster, connect
 from karrot.watch.poll_loop import IntakeSink, PollOutcome, Watcher
-from karrot.watch.saved_state import dump, load, note_keeper
+from karrot.watch.saved_state import dump, load, log_keeper
 from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 
 POLLS = 15
@@ -88,7 +88,7 @@ def into_log(outcome: PollOutcome, kept: bytes) -> None:
         log = SqliteEventLog(directory, clock)
         sink = IntakeSink("bench", Intake(log, clock), log, good_for_ms=300_000)
         timed("  into the log on disk, durable", lambda: sink.send(outcome, lambda: 0))
-        timed("  the note for a restart", lambda: note_keeper(log, "bench").remember(kept))
+        timed("  the state for a restart", lambda: log_keeper(log, "bench").remember(kept))
         sink.close()
         log.close()
         lock.close()

@@ -6,7 +6,8 @@ from contextlib import suppress
 import msgspec
 
 from karrot.event import LagEvent, is_burrow_itself
-from karrot.eventlog.base import EventLog, LogUnavailableError
+from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.event_log import EventLog
 from karrot.runbooks_and_remedies import RESYNC
 
 _NOTE = "commits_read"
@@ -32,7 +33,7 @@ class CommitsRead(msgspec.Struct, frozen=True, array_like=True):
         """Whether signs of life came without a pause for half an hour, and then stopped."""
         return self.seen_ms - self.alive_ms > self.after_ms and self.alive_ms - self.steady_ms >= _STEADY_MS
 
-    def then(self, newest_ms: int, now_ms: int, *, is_moving: bool) -> "CommitsRead":
+    def after_resync(self, newest_ms: int, now_ms: int, *, is_moving: bool) -> "CommitsRead":
         """Return the state after the next resync. A pause while Burrow was cut off does not reset ``steady_ms``."""
         if not is_moving and newest_ms in {0, self.newest_ms}:
             return msgspec.structs.replace(self, seen_ms=now_ms)
@@ -52,8 +53,10 @@ def keep(log: EventLog, newest: Mapping[str, int], moving: Collection[str], inte
     for cluster, at_ms in newest.items():
         if cluster in kept or at_ms:
             before = kept.get(cluster, CommitsRead(at_ms, *[now_ms] * 3))
-            then = before.then(at_ms, now_ms, is_moving=cluster in moving)
-            kept[cluster] = msgspec.structs.replace(then, after_ms=int(1000 * after_s), every_ms=int(1000 * interval_s))
+            after = before.after_resync(at_ms, now_ms, is_moving=cluster in moving)
+            kept[cluster] = msgspec.structs.replace(
+                after, after_ms=int(1000 * after_s), every_ms=int(1000 * interval_s)
+            )
     log.remember(RESYNC, _NOTE, msgspec.msgpack.encode(kept))
 
 
@@ -64,7 +67,6 @@ def read(log: EventLog) -> dict[str, CommitsRead]:
 
 
 def cut_off(log: EventLog) -> frozenset[str]:
-    """Return the clusters whose Burrow is known to be cut off from Kafka."""
     return frozenset(name for name, each in read(log).items() if each.is_cut_off)
 
 

@@ -18,22 +18,15 @@ import structlog
 
 from karrot import mutes, telemetry
 from karrot.clock import Clock
-from karrot.eventlog.base import (
-    HOUSEKEEPING,
-    Cursor,
-    EventLog,
-    LogUnavailableError,
-    OverloadedError,
-    ReporterState,
-    reporter_state,
-)
-from karrot.reporters.base import Backoff, PushReporter, ReportFailed, Unreported
+from karrot.eventlog.base import HOUSEKEEPING, Cursor, LogUnavailableError, OverloadedError, ReporterState
+from karrot.eventlog.event_log import EventLog, reporter_state
+from karrot.reporters.base import PushReporter, ReportFailed, Unreported, retry_delay_s
 
 _POLL_S = 0.2
 _LEAD_S = 0.5
 _HOUSEKEEPING_MS = 5_000
-_RETRY = Backoff(most_s=10.0)
-"""A worker that could not lead waits this long, so that another worker can lead."""
+_LEAD_AGAIN_S = 10.0
+"""A worker that could not lead waits at most this long, so that another worker can lead."""
 
 _JOIN_S = 6.0
 """The seconds that a shutdown waits for reports in progress. The whole service has ten seconds to stop."""
@@ -162,7 +155,7 @@ class Feed:
             self.state = self.state.failing(text, self.clock.wall_ms())
             with suppress(LogUnavailableError, OverloadedError):
                 self.log.save_reporter(self.state)
-        wait_s = Backoff().spread_seconds(self.failures, self.random) if retry_in_s is None else retry_in_s
+        wait_s = retry_delay_s(self.failures, self.random) if retry_in_s is None else retry_in_s
         self.due_ms = self.clock.boot_ms() + wait_s * 1000
         return wait_s
 
@@ -211,7 +204,7 @@ class Delivery:
                 _log.exception("this worker cannot lead now and tries again", code="lead_failed")
                 failures += 1
             if failures:
-                self._stop.wait(_RETRY.spread_seconds(failures, self._jitter))
+                self._stop.wait(retry_delay_s(failures, self._jitter, most_s=_LEAD_AGAIN_S))
 
     def _lead(self) -> bool:
         """Run the leader's tasks until this process stops or loses the lead. Returns false if a task failed before."""
@@ -253,7 +246,6 @@ class Delivery:
             over.set()
 
     def _keep_house(self) -> None:
-        """Count groups that became silent, and delete events that are too old."""
         try:
             if expired := self._log.expire():
                 self._log.count(telemetry.CONSUMERS_EXPIRED, expired)

@@ -17,13 +17,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from itertools import count
-from typing import Any, NamedTuple, NoReturn, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed does not know it
 
 import msgspec
 from urllib3 import BaseHTTPResponse, PoolManager, ProxyManager, Retry, make_headers
-from urllib3.exceptions import HTTPError, InvalidHeader, NewConnectionError, ProtocolError, ProxyError, SSLError
+from urllib3.exceptions import HTTPError, InvalidHeader, NewConnectionError, ProtocolError, SSLError
 from urllib3.exceptions import TimeoutError as NoAnswerInTime
 
 T = TypeVar("T")
@@ -134,7 +134,8 @@ class HttpClient:
         self._pool = _pool(self.url, self._limits, environ)
 
     def close(self) -> None:
-        self._pool.clear()
+        if self._pool is not None:
+            self._pool.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -193,6 +194,9 @@ class HttpClient:
     def _once(self, method: str, path: str, query: Query, **sent: Any) -> Answer:
         url, asked_at_ms = f"{self.url}{path}" if path else self._exact_url, self._now_ms()
         asked = f"{url}?{urlencode(query)}" if query else url
+        if self._pool is None:  # do not show the address, which may contain a password
+            name = f"{urlsplit(url).scheme.upper()}_PROXY"
+            raise Unavailable(url, f"{name} is not the address of an HTTP proxy, such as http://proxy:3128")
         try:
             response = self._pool.request(method, asked, preload_content=False, **sent)
             body = self._body(response, url)
@@ -250,7 +254,8 @@ def _retry_after_s(headers: Mapping[str, str]) -> float:
         return 0.0
 
 
-def _pool(url: str, limits: Limits, environ: Mapping[str, str]) -> PoolManager:
+def _pool(url: str, limits: Limits, environ: Mapping[str, str]) -> PoolManager | None:
+    """Make a pool of connections. Return ``None`` if the proxy's address cannot be used."""
     # Without retries, urllib3 follows no redirect either.
     asked: dict[str, Any] = {"timeout": limits.timeout_s, "maxsize": limits.connections, "retries": False}
     proxy = proxy_for(url, environ)
@@ -265,7 +270,7 @@ def _pool(url: str, limits: Limits, environ: Mapping[str, str]) -> PoolManager:
             **asked,
         )
     except ValueError:
-        return _Unusable(**asked)
+        return None
 
 
 def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
@@ -278,15 +283,6 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     if not proxy or _is_direct(host, exceptions) or proxy_bypass_environment(address, {"no": exceptions}):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
-
-
-class _Unusable(PoolManager):
-    """A pool for a proxy whose address cannot be used. The error omits the address, which may contain a password."""
-
-    def urlopen(self, _method: str, url: str, **_asked: Any) -> NoReturn:  # type: ignore[override]  # takes all
-        scheme = urlsplit(url).scheme
-        reason = f"{scheme.upper()}_PROXY is not the address of an HTTP proxy, such as http://proxy:3128"
-        raise ProxyError(reason, ValueError(reason))
 
 
 def _variable(environ: Mapping[str, str], name: str) -> str:

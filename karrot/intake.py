@@ -11,7 +11,9 @@ from karrot import telemetry
 from karrot.burrow.payload import MalformedPayload, parse_webhook, require_within, to_wire
 from karrot.clock import Clock
 from karrot.event import GroupKey, Kind, LagEvent, Source
-from karrot.eventlog.base import Appended, EventLog, PendingAppend, Reject, UnstorableError
+from karrot.eventlog.base import Appended, Reject, UnstorableError
+from karrot.eventlog.event_log import EventLog
+from karrot.eventlog.writer import Job
 
 KEPT_BYTES = 4096
 """The most bytes of a refused body that Karrot keeps."""
@@ -35,13 +37,13 @@ class Intake:
         self._pull_reporters = pull_reporters
         self._stopwatch = stopwatch
 
-    def begin(self, body: bytes, source: Source = Source.WEBHOOK) -> PendingAppend:
+    def begin(self, body: bytes, source: Source = Source.WEBHOOK) -> "PendingAppend":
         """Start to store a posted body. Does not wait. Raises `MalformedPayload`, and what `EventLog.begin` raises."""
         started = self._stopwatch()
         with self._keeping(body, source):
             event = parse_webhook(body, observed_at_ms=self._clock.wall_ms(), source=source)
-        pending = self._log.begin(event, body)
-        return CountedAppend(pending, partial(self._count_posted, event, started), self._keeping(body, source))
+        job = self._log.begin(event, body)
+        return PendingAppend(job, partial(self._count_posted, event, started), self._keeping(body, source))
 
     def accept(self, event: LagEvent, *, age_ms: int = 0) -> Appended | None:
         """Store an event observed ``age_ms`` ago; ``None`` if it breaks a bound. Stored groups can be deleted."""
@@ -92,23 +94,25 @@ class Intake:
         return appended
 
 
-class CountedAppend(NamedTuple):
-    """The `PendingAppend` of a webhook's event. `wait` counts the event as soon as it is stored."""
+class PendingAppend(NamedTuple):
+    """The append of a posted event, which may not be stored yet."""
 
-    pending: PendingAppend
+    job: Job[Appended]
     counted: Callable[[Appended], Appended]
     keeping: AbstractContextManager[None]
 
     def wait(self) -> Appended:
-        """Wait for the result and count the event. Raises what `PendingAppend.wait` and `Intake.begin` raise."""
+        """Wait for the result and count the event. Raises what `EventLog.append` and `Intake.begin` raise."""
         with self.keeping:
-            return self.counted(self.pending.wait())
+            return self.counted(self.job.wait())
 
     def when_done(self, call: Callable[[], object]) -> None:
-        self.pending.when_done(call)
+        """Run ``call`` once when the outcome is known. The call runs in any thread, or immediately."""
+        self.job.when_done(call)
 
     def withdraw(self) -> bool:
-        return self.pending.withdraw()
+        """Cancel the append. Return true if the event is not stored and never will be."""
+        return self.job.withdraw()
 
 
 def observe(count: Callable[..., None], histogram: telemetry.Histogram, value: float) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from karrot.event import GroupKey
-from karrot.eventlog.base import EventLog
+from karrot.eventlog.event_log import EventLog
 
 NOTE = ("karrot mutes", "mutes")
 """The owner and the key of the note. No reporter has the owner's name."""

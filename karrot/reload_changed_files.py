@@ -20,7 +20,7 @@ from karrot.settings.sources import SourceError
 
 T = TypeVar("T")
 
-_LOOK_S = 1.0
+_CHECK_S = 1.0
 """The seconds between two checks of the files. A check needs some microseconds for each file."""
 
 FileProblem = Literal["certificate_unusable", "secrets_unusable"]
@@ -60,22 +60,22 @@ class NewestFromFiles(Generic[T]):
         self._failure = failure
         self._count = count
         self._now = now
-        self._next_look = now()
+        self._next_check = now()
         self._used: object = None
-        self._told: object = None
+        self._reported: object = None
         self._lock = threading.Lock()
 
     def __call__(self) -> T:
         """Return the newest value, or the old one while another thread makes a new one."""
-        if self._now() >= self._next_look and self._lock.acquire(blocking=False):
+        if self._now() >= self._next_check and self._lock.acquire(blocking=False):
             try:
-                self._look()
+                self._check()
             finally:
                 self._lock.release()
         return self._value
 
-    def _look(self) -> None:
-        self._next_look = self._now() + _LOOK_S
+    def _check(self) -> None:
+        self._next_check = self._now() + _CHECK_S
         seen = self._states()  # before `make`, so that the next check finds a change in between
         if seen == self._used:
             return
@@ -84,14 +84,14 @@ class NewestFromFiles(Generic[T]):
             made = self._make()
         except (OSError, ValueError, SourceError) as error:
             reason = str(error)
-            if self._states() == seen and self._told != (seen, reason):  # or else `make` read old with new files
-                self._told = (seen, reason)
+            if self._states() == seen and self._reported != (seen, reason):  # or else `make` read old with new files
+                self._reported = (seen, reason)
                 self._count(telemetry.FILE_FAILURES, files=files)
                 _log.error(
                     "changed files cannot be used, the old ones stay", files=files, code=self._failure, reason=reason
                 )
             return
-        self._used, self._told = seen, None
+        self._used, self._reported = seen, None
         if made != self._value:
             self._value = made
             _log.info("changed files are in use", files=files)

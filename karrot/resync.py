@@ -14,7 +14,8 @@ from karrot.burrow.client import Burrow, NotFound, Unaddressable
 from karrot.clock import Clock
 from karrot.deletions import MissingGroups
 from karrot.event import GroupKey, LagEvent, Source, Status
-from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, groups, save_outcome
+from karrot.eventlog.base import LogUnavailableError, OverloadedError
+from karrot.eventlog.event_log import EventLog, groups, save_outcome
 from karrot.http_client import RequestFailed, Unavailable
 from karrot.intake import Intake
 from karrot.runbooks_and_remedies import RESYNC

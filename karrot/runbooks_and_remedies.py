@@ -131,12 +131,15 @@ CODES: dict[str, Code] = {
     ),
     "bad_request": Code(400, "Karrot does not understand the request", "Compare the request with /openapi.json."),
     "not_found": Code(
-        404, "Nothing was found at this address", "See /openapi.json for the routes, and / for the groups."
+        404,
+        "Nothing was found at this address",
+        "See /openapi.json for the routes, and / for the groups. Burrow must post to /burrow.",
+    ),
+    "method_not_allowed": Code(
+        405,
+        "The route does not accept this method",
+        "Use a method from the header Allow. Burrow must post to /burrow.",
     ),
     "cross_site": Code(403, "Another site sent the request", "Behind a proxy, set KARROT_EXTERNAL_URL to its URL."),
     "too_many_mutes": Code(409, "There are too many mutes", "End some mutes, or use a pattern for several groups."),
-    "method_not_allowed": Code(405, "The route does not accept this method", "Use a method from the header Allow."),
 }
-
-OF_EVENTS = tuple(CODES)[: list(CODES).index("not_found")]
-"""The problem codes of ``/burrow``."""

@@ -7,7 +7,7 @@ are read from the event log at each scrape. Karrot exports only metrics that thi
 from dataclasses import dataclass, field
 from typing import Literal
 
-from karrot.runbooks_and_remedies import OF_EVENTS
+from karrot.runbooks_and_remedies import CODES
 
 MetricKind = Literal["counter", "gauge", "histogram", "info"]
 
@@ -49,8 +49,18 @@ class Histogram(Metric):
         object.__setattr__(self, "edges", (*map(str, self.bounds), "+Inf"))
 
 
+def unit_of(family: str) -> str:
+    """Return the unit of a family for OpenMetrics: the end of the family's name, or an empty text without a unit."""
+    last = family.removesuffix("_total").rpartition("_")[2]
+    return last if last in {"bytes", "ratio", "seconds"} else ""
+
+
 def _gauge(name: str, text: str, *labels: str) -> Metric:
     return Metric(name, "gauge", text, labels)
+
+
+def _of_group(name: str, text: str, *labels: str) -> Metric:
+    return _gauge(name, text, *GROUP, *labels)
 
 
 def _counter(name: str, text: str, *labels: str, known: tuple[str, ...] = ()) -> Metric:
@@ -62,78 +72,69 @@ def _old_name(name: str, now: Metric) -> Metric:
     return Metric(name, now.kind, f"Deprecated: the same as {now.name}.", now.labels, now.known, now=now.name)
 
 
-CONSUMER_LAG = _gauge("karrot_consumer_lag", "Total lag over all partitions, in messages.", *GROUP)
-CONSUMER_MAX_LAG = _gauge("karrot_consumer_max_lag", "Lag of the partition with the largest lag, in messages.", *GROUP)
-CONSUMER_SCALABLE_LAG = _gauge(
+CONSUMER_LAG = _of_group("karrot_consumer_lag", "Total lag over all partitions, in messages.")
+CONSUMER_MAX_LAG = _of_group("karrot_consumer_max_lag", "Lag of the partition with the largest lag, in messages.")
+CONSUMER_SCALABLE_LAG = _of_group(
     "karrot_consumer_scalable_lag",
     "Total lag minus the lag of STOP, STALL and REWIND partitions, in messages. More consumers can reduce this lag.",
-    *GROUP,
 )
-CONSUMER_LAG_SECONDS = _gauge(
+CONSUMER_LAG_SECONDS = _of_group(
     "karrot_consumer_lag_seconds",
     "Age of the oldest message that the group has not read, in seconds: the largest age of the listed partitions.",
-    *GROUP,
 )
-CONSUMER_LAG_SECONDS_AT_LEAST = _gauge(
-    "karrot_consumer_lag_seconds_at_least", "The lag in seconds while it is only a lower bound.", *GROUP
+CONSUMER_LAG_SECONDS_AT_LEAST = _of_group(
+    "karrot_consumer_lag_seconds_at_least", "The lag in seconds while it is only a lower bound."
 )
-CONSUMER_LAG_SECONDS_KIND = _gauge(
+CONSUMER_LAG_SECONDS_KIND = _of_group(
     "karrot_consumer_lag_seconds_kind",
     "How karrot_consumer_lag_seconds is known: 0 exact, 1 extrapolated, 2 at least (a lower bound).",
-    *GROUP,
 )
-CONSUMER_CATCH_UP_SECONDS = _gauge(
+CONSUMER_CATCH_UP_SECONDS = _of_group(
     "karrot_consumer_catch_up_seconds",
     "Seconds until the group has read all messages of the max-lag partition, at the current rates. Absent while the "
     "group does not catch up.",
-    *GROUP,
 )
-CONSUMER_PRODUCE_RATE = _gauge(
-    "karrot_consumer_produce_rate", "Messages per second that are written to the max-lag partition.", *GROUP
+CONSUMER_PRODUCE_RATE = _of_group(
+    "karrot_consumer_produce_rate", "Messages per second that are written to the max-lag partition."
 )
-CONSUMER_CONSUME_RATE = _gauge(
-    "karrot_consumer_consume_rate", "Messages per second that the group commits on the max-lag partition.", *GROUP
+CONSUMER_CONSUME_RATE = _of_group(
+    "karrot_consumer_consume_rate", "Messages per second that the group commits on the max-lag partition."
 )
-CONSUMER_STATUS = _gauge("karrot_consumer_status", "Verdict: 1 for the current status, else 0.", *GROUP, "status")
-CONSUMER_STATUS_CODE = _gauge("karrot_consumer_status_code", "Verdict: 1 OK, 2 WARN, 3 ERR.", *GROUP)
-CONSUMER_SECOND_OPINION = _gauge(
+CONSUMER_STATUS = _of_group("karrot_consumer_status", "Verdict: 1 for the current status, else 0.", "status")
+CONSUMER_STATUS_CODE = _of_group("karrot_consumer_status_code", "Verdict: 1 OK, 2 WARN, 3 ERR.")
+CONSUMER_SECOND_OPINION = _of_group(
     "karrot_consumer_second_opinion",
     "Is 1 if Burrow and Karrot's own rules judge a group differently: source and status of the other verdict.",
-    *GROUP,
     "source",
     "status",
 )
-CONSUMER_MUTED = _gauge("karrot_consumer_muted", "Is 1 while the group is muted: its alerts do not fire.", *GROUP)
-CONSUMER_PARTITIONS = _gauge("karrot_consumer_partitions", "Known partitions of the group.", *GROUP)
-CONSUMER_BAD_PARTITIONS = _gauge(
+CONSUMER_MUTED = _of_group("karrot_consumer_muted", "Is 1 while the group is muted: its alerts do not fire.")
+CONSUMER_PARTITIONS = _of_group("karrot_consumer_partitions", "Known partitions of the group.")
+CONSUMER_BAD_PARTITIONS = _of_group(
     "karrot_consumer_bad_partitions",
     "Partitions that are WARN, STOP, STALL or REWIND, by status. Other metrics count BEYOND_END and NEVER_COMMITTED, "
     "and none OPEN_TRANSACTION.",
-    *GROUP,
     "status",
 )
-CONSUMER_COMPLETE_RATIO = _gauge(
-    "karrot_consumer_complete_ratio", "Share of the partitions whose window of commits is full.", *GROUP
+CONSUMER_COMPLETE_RATIO = _of_group(
+    "karrot_consumer_complete_ratio", "Share of the partitions whose window of commits is full."
 )
-CONSUMER_LAST_EVENT = _gauge(
-    "karrot_consumer_last_event_timestamp_seconds", "Time of the newest verdict on the group.", *GROUP
+CONSUMER_LAST_EVENT = _of_group(
+    "karrot_consumer_last_event_timestamp_seconds", "Time of the newest verdict on the group."
 )
-CONSUMER_LAST_COMMIT = _gauge(
+CONSUMER_LAST_COMMIT = _of_group(
     "karrot_consumer_last_commit_timestamp_seconds",
     "Time of the newest commit on the max-lag partition. With watch: of the last poll that saw its offset move.",
-    *GROUP,
 )
-CONSUMER_INCIDENT_START = _gauge(
+CONSUMER_INCIDENT_START = _of_group(
     "karrot_consumer_incident_start_timestamp_seconds",
     "Time when the current incident began. Absent while there is no incident.",
-    *GROUP,
 )
 CONSUMER_INCIDENTS = _counter("karrot_consumer_incidents_total", "Incidents of the group so far.", *GROUP)
-CONSUMER_TOPIC_LAG = _gauge(
+CONSUMER_TOPIC_LAG = _of_group(
     "karrot_consumer_topic_lag",
     "Lag of the group by topic, in messages, from the last verdict that lists every partition, at most "
     "KARROT_STALE_AFTER ago (only with KARROT_TOPIC_METRICS).",
-    *GROUP,
     "topic",
 )
 PARTITION_LAG = _gauge(
@@ -148,47 +149,41 @@ PARTITION_STATUS_CODE = _gauge(
     *PARTITION,
 )
 
-CONSUMER_GROUP_STATE = _gauge(
+CONSUMER_GROUP_STATE = _of_group(
     "karrot_consumer_group_state",
     "State of the group: 1 for the current state, 0 for the other states (only with KARROT_WATCH_BOOTSTRAP).",
-    *GROUP,
     "state",
 )
-CONSUMER_MEMBERS = _gauge("karrot_consumer_members", "Members of the group (only with KARROT_WATCH_BOOTSTRAP).", *GROUP)
-CONSUMER_COORDINATOR = _gauge(
+CONSUMER_MEMBERS = _of_group("karrot_consumer_members", "Members of the group (only with KARROT_WATCH_BOOTSTRAP).")
+CONSUMER_COORDINATOR = _of_group(
     "karrot_consumer_coordinator_id",
     "ID of the broker that coordinates the group (only with KARROT_WATCH_BOOTSTRAP).",
-    *GROUP,
 )
 CONSUMER_REBALANCES = _counter(
     "karrot_consumer_rebalances_total",
     "Rebalances of the group that Karrot noticed between two polls (only with KARROT_WATCH_BOOTSTRAP).",
     *GROUP,
 )
-CONSUMER_MESSAGES_LOST = _gauge(
+CONSUMER_MESSAGES_LOST = _of_group(
     "karrot_consumer_messages_lost",
     "Messages that Kafka deleted before the group read them. A message counts until the group commits an offset after "
     "it, or until the partition has no message that the group can read (only with KARROT_WATCH_BOOTSTRAP).",
-    *GROUP,
 )
-CONSUMER_RETENTION_MARGIN = _gauge(
+CONSUMER_RETENTION_MARGIN = _of_group(
     "karrot_consumer_retention_margin",
     "Messages that Kafka can delete from a partition before the group loses unread messages: the committed offset "
     "minus the log start offset, where this is the smallest share of the log. Absent if the "
     "group has read everything (only with KARROT_WATCH_BOOTSTRAP).",
-    *GROUP,
 )
-CONSUMER_BEYOND_END = _gauge(
+CONSUMER_BEYOND_END = _of_group(
     "karrot_consumer_beyond_end_partitions",
     "Partitions whose committed offset was past the log end in two polls in a row. Their lag is not known (only with "
     "KARROT_WATCH_BOOTSTRAP).",
-    *GROUP,
 )
-CONSUMER_UNCOMMITTED = _gauge(
+CONSUMER_UNCOMMITTED = _of_group(
     "karrot_consumer_uncommitted_partitions",
     "Partitions that a member owns and that have no committed offset. Their lag is not known, and no metric of lag "
     "contains it (only with KARROT_WATCH_BOOTSTRAP).",
-    *GROUP,
 )
 
 BUILD_INFO = Metric(
@@ -208,9 +203,9 @@ WEBHOOK_EVENTS = _counter(
 )
 EVENTS_REJECTED = _counter(
     "karrot_events_rejected_total",
-    "Events that Karrot refused, by problem code.",
+    "Events that Karrot refused, by problem code. not_found and method_not_allowed: they were sent to a wrong path.",
     "code",
-    known=OF_EVENTS,
+    known=tuple(CODES)[:-2],  # the last two are codes of mutes
 )
 EVENT_HANDLING_SECONDS = Histogram(
     "karrot_event_handling_seconds",

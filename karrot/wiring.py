@@ -25,7 +25,8 @@ from karrot import __version__, logs
 from karrot.burrow_cut_off import cut_off
 from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
-from karrot.eventlog.base import EventLog, LogUnavailableError
+from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.sqlite import SqliteEventLog, data_directory
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
@@ -114,11 +115,10 @@ def serve(load: Callable[[], Loaded]) -> int:
     clock = SystemClock()
     try_out(loaded.settings)
     logs.configure(loaded.settings.log, sys.stdout)
-    _tell(loaded)
+    _log_settings(loaded)
     with prepared_log(loaded.settings, clock) as open_log:
         refuse_taken_port(loaded.settings.bind)  # after the lock, so that workers of a dead parent have left the port
-        plan = Plan(loaded.settings, load, clock, open_log)
-        Server(plan.options, plan.reload, plan.build).run()
+        Plan(loaded.settings, load, clock, open_log).run()
     return 0
 
 
@@ -162,7 +162,7 @@ def _wrong_reporters(settings: Settings) -> Iterator[str]:
     log.close()  # SQLite must not be open during a fork
 
 
-class Plan:
+class Plan(Server):
     """Holds the current settings in the parent process, and builds a worker's service from them."""
 
     def __init__(self, settings: Settings, load: Callable[[], Loaded], clock: Clock, open_log: OpenLog) -> None:
@@ -172,6 +172,7 @@ class Plan:
         self._open_log = open_log
         self._certificate = _certificate(settings)
         self._leader = LeaderProcess()
+        super().__init__()
 
     def options(self) -> Mapping[str, Any]:
         settings = self._settings
@@ -183,7 +184,7 @@ class Plan:
             "keyfile": settings.tls_key and str(settings.tls_key),
         }
 
-    def reload(self) -> None:
+    def read_settings(self) -> None:
         """Load the settings again after SIGHUP. Keep the old settings if the new settings are wrong."""
         try:
             loaded = self._load()
@@ -203,7 +204,7 @@ class Plan:
             )
         self._settings = settings
         logs.configure(self._settings.log, sys.stdout)
-        _tell(loaded)
+        _log_settings(loaded)
 
     def build(self) -> "Service":
         """Build the service of one worker. A failure is logged, and ends the worker and perhaps the start."""
@@ -406,7 +407,7 @@ def _certificate(settings: Settings) -> Certificate | None:
         raise SettingsError([wrong]) from error
 
 
-def _tell(loaded: Loaded) -> None:
+def _log_settings(loaded: Loaded) -> None:
     for warning in loaded.warnings:
         _log.warning("doubtful setting", code="doubtful_setting", reason=warning)
     defaults = effective(Settings())

@@ -114,13 +114,14 @@ def fired(name: str, value: str = "42", **labels: str) -> dict[str, Any]:
     }
 
 
-def matches(matchers: list[str], name: str) -> bool:
-    """Return whether matchers, which may only use ``alertname``, select an alert."""
+def matches(matchers: list[str], name: str, job: str = "") -> bool:
+    """Return whether matchers, which may only use ``alertname`` and ``job``, select an alert."""
     for matcher in matchers:
-        found = re.fullmatch(r'alertname(=~|!=|=)"(.*)"', matcher)
+        found = re.fullmatch(r'(alertname|job)(=~|!=|=)"(.*)"', matcher)
         assert found is not None, matcher
-        same = re.fullmatch(found[2] if found[1] == "=~" else re.escape(found[2]), name) is not None
-        if same == (found[1] == "!="):
+        value = name if found[1] == "alertname" else job
+        same = re.fullmatch(found[3] if found[2] == "=~" else re.escape(found[3]), value) is not None
+        if same == (found[2] == "!="):
             return False
     return True
 
@@ -197,6 +198,12 @@ def test_an_inhibition_names_alerts_that_exist_and_none_mutes_itself() -> None:
         assert not sources & targets, rule
         for name in re.findall(r"Karrot[A-Z]\w+\b(?![.(])", str(rule["source_matchers"] + rule["target_matchers"])):
             assert name in ALERTS, name
+
+
+def test_the_alert_on_one_of_several_karrots_mutes_nothing() -> None:
+    rules = yaml.safe_load(CONFIG.read_text())["inhibit_rules"]
+    muting = [[job for job in ("", "eu") if matches(each["source_matchers"], "KarrotAbsent", job)] for each in rules]
+    assert [jobs for jobs in muting if jobs] == [[""]]
 
 
 def test_the_table_of_the_documentation_lists_the_inhibitions() -> None:

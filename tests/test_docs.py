@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from karrot.aws.classify_errors import FaultKind
-from karrot.reporters.cloudwatch.datum_limits_and_batches import REASONS
+from karrot.reporters.cloudwatch.data import REASONS
 from karrot.reporters.cloudwatch.group_data import HEARTBEAT, INCOMPLETE, UNKNOWN
 from karrot.settings.loading import load
 from karrot.settings.options import GroupMetricName

@@ -11,7 +11,8 @@ from karrot import burrow_cut_off
 from karrot.burrow.client import Burrow, NotFound
 from karrot.burrow.payload import to_wire
 from karrot.event import GroupKey, Kind, LagEvent, Source
-from karrot.eventlog.base import GroupState, LogUnavailableError, StoredEvent, groups
+from karrot.eventlog.base import GroupState, LogUnavailableError, StoredEvent
+from karrot.eventlog.event_log import groups
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.http_client import Unavailable
 from karrot.intake import Intake

@@ -18,7 +18,7 @@ from werkzeug.test import Client
 from karrot import burrow_cut_off, history, wiring
 from karrot.burrow.client import Burrow
 from karrot.clock import Clock
-from karrot.eventlog.base import EventLog
+from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
 from karrot.reload_changed_files import Certificate

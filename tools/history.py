@@ -62,10 +62,10 @@ def main(groups: int, days: int, directory: Path) -> None:
 
 
 def _simulate(archive: Path, directory: Path, start: datetime, groups: int, days: int) -> None:
-    """Simulate both clusters at the same time. The progress bar counts the archived hours."""
+    """Simulate both clusters at the same time. The progress bar counts the hours that both have archived."""
     archive.mkdir(parents=True)
     start_ms = int(start.timestamp()) * 1000
-    with ProcessPoolExecutor(len(CLUSTERS)) as pool, _bar(days * _HOURS * len(CLUSTERS)) as bar:
+    with ProcessPoolExecutor(len(CLUSTERS)) as pool, _bar(days) as bar:
         writing = [
             pool.submit(
                 write_history,
@@ -84,12 +84,12 @@ def _simulate(archive: Path, directory: Path, start: datetime, groups: int, days
     click.echo(f"{sum(map(Future.result, writing)):,} events of {groups} groups in {days} day{'s' if days > 1 else ''}")
 
 
-def _bar(length: int) -> "click._termui_impl.ProgressBar[int]":
-    return click.progressbar(length=length, label="simulating", show_pos=True, item_show_func=lambda _: "hours")
+def _bar(days: int) -> "click._termui_impl.ProgressBar[int]":
+    return click.progressbar(length=days * _HOURS, label="simulating", show_pos=True, item_show_func=lambda _: "hours")
 
 
 def _archived_hours(archive: Path) -> int:
-    return sum(1 for _ in archive.glob("*/day=*/hour=*"))
+    return min(sum(1 for _ in archive.glob(f"{cluster}/day=*/hour=*")) for cluster in CLUSTERS)
 
 
 def _truth(directory: Path, cluster: str) -> Path:

@@ -71,17 +71,20 @@ def _allowed(option: options.Option) -> str:
     return "a text" if option.is_secret else option.kind.allowed
 
 
+_ELSEWHERE = ("not_found", "method_not_allowed")
+
+
 def _codes() -> str:
-    counted = telemetry.EVENTS_REJECTED.known
     rows = (
-        (f"`{code}`", str(known.status), "yes" if code in counted else "", _cell(known.title), _cell(known.remedy))
+        (f"`{code}`", str(known.status), "" if code in _ELSEWHERE else "yes", _cell(known.title), _cell(known.remedy))
         for code, known in CODES.items()
     )
     return _page(
         "Problem codes",
         "An error answer has the type `application/problem+json` (RFC 9457) and a stable `code`. The column\n"
         '"at `/burrow`" marks the codes with which `/burrow` refuses an event. `karrot_events_rejected_total`\n'
-        "counts only these refusals, with the code as a label. For `internal_error`, the log has the traceback. If a\n"
+        "counts these refusals, with the code as a label, and a `POST`, `PUT` or `DELETE` to a wrong path, as\n"
+        "`not_found` or `method_not_allowed`. For `internal_error`, the log has the traceback. If a\n"
         "request is not HTTP, the server answers with a plain 400 without a code.",
         _table(("code", "status", "at `/burrow`", "what happened", "what to do"), rows),
         "## The pipeline's tables\n\n"

@@ -217,13 +217,10 @@ class Burrow(HttpClient):
         return tuple(sorted(getattr(reply, field) or ()))
 
     def _read(self, kind: type[T], *path: str) -> T:
-        return _understood(self._get(*path), lambda body: decode(body, msgspec.json.Decoder(kind)))
-
-    def _get(self, *path: str) -> Answer:
         answer = self._ask("v3", *path)
         if answer.status != _OK:
             raise _refusal(answer)
-        return answer
+        return _understood(answer, lambda body: decode(body, msgspec.json.Decoder(kind)))
 
     def _ask(self, *path: str) -> Answer:
         address = "".join(f"/{_escaped(part)}" for part in path)

@@ -49,10 +49,6 @@ class NameFilter(NamedTuple):
             re.search(each, name) for each in self.deny
         )
 
-    def joined(self, other: Self) -> "NameFilter":
-        """Return a filter for the names that both filters choose."""
-        return NameFilter(self.allow + other.allow, self.deny + other.deny)
-
 
 class SentNotification(NamedTuple):
     incident: OpenIncident | None

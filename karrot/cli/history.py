@@ -33,7 +33,7 @@ from karrot.text import compact_duration, counted_plain, to_minute, to_second
 if TYPE_CHECKING:
     from karrot.history.days_with_data import Days
     from karrot.history.results import GroupDescription
-    from karrot.history.table_queries import History, Whom
+    from karrot.history.table_queries import GroupNames, History
     from karrot.history.time_ranges import DayRange, TimeRange
     from karrot.settings.types import Place
 
@@ -49,9 +49,9 @@ _NO_OWNERS = (
 
 
 def _read_time(_context: click.Context, _option: click.Parameter, text: str) -> datetime:
-    from karrot.history.time_ranges import moment
+    from karrot.history.time_ranges import parse_time
 
-    return valid(lambda: moment(text, datetime.now(UTC)))
+    return valid(lambda: parse_time(text, datetime.now(UTC)))
 
 
 def _read_step(_context: click.Context, _option: click.Parameter, text: str) -> timedelta:
@@ -125,11 +125,11 @@ class _Asked:
     limit: int | None = None
 
     def __str__(self) -> str:
-        whom = "any group" if self.group is None else f"group {self.group!r}"
-        return whom if self.cluster is None else f"{whom} of cluster {self.cluster!r}"
+        chosen = "any group" if self.group is None else f"group {self.group!r}"
+        return chosen if self.cluster is None else f"{chosen} of cluster {self.cluster!r}"
 
     @property
-    def names(self) -> "Whom":
+    def names(self) -> "GroupNames":
         return {"cluster": self.cluster, "group": self.group}
 
     def nothing_known(self, what: object, when: str, days: Iterable[date]) -> NotDone:
@@ -206,9 +206,9 @@ def _days_json(days: "Mapping[str, Iterable[DayRange]]") -> dict[str, Any]:
     }
 
 
-def _when(moment: datetime, at: datetime) -> str:
+def _when(when: datetime, at: datetime) -> str:
     """Format a time. If its date differs from the date of ``at``, put the date first."""
-    return f"{moment:%H:%M:%S}" if moment.date() == at.date() else to_second(moment)
+    return f"{when:%H:%M:%S}" if when.date() == at.date() else to_second(when)
 
 
 _GROUPS = (
@@ -355,10 +355,7 @@ def incidents(since: datetime, until: datetime, order: str, **given: Any) -> Non
     click.option("--partition", type=click.IntRange(0), help="With --topic: use only this partition."),
     _range_options,
     _limit_option,
-    _order_option(
-        type=click.Choice(["asc", "desc"]),
-        help="Order of the rows by time.  [default: asc; desc if all metrics are offsets]",
-    ),
+    _order_option(type=click.Choice(["asc", "desc"]), default="asc", help="Order of the rows by time."),
 )
 def timeseries(
     *,
@@ -366,7 +363,7 @@ def timeseries(
     until: datetime,
     metrics: tuple[str, ...],
     step: timedelta,
-    order: str | None,
+    order: str,
     topic: str | None,
     partition: int | None,
     **given: Any,
@@ -375,7 +372,7 @@ def timeseries(
 
     A step without data about the group is left out. An unknown value is a dash, never a zero.
     """
-    from karrot.history.time_series import METRICS, reads_newest_first
+    from karrot.history.time_series import METRICS
 
     if partition is not None and topic is None:
         raise Refused("--partition needs --topic")
@@ -389,7 +386,7 @@ def timeseries(
             metrics=metrics,
             granularity=step,
             parts=parts,
-            newest_first=order == "desc" if order else reads_newest_first(metrics),
+            newest_first=order == "desc",
             limit=asked.limit,
         )
         tables = [METRICS[name].table for name in metrics]
@@ -445,19 +442,19 @@ def described_lines(group: "GroupDescription") -> Iterator[str]:
     """Yield a line per partition as in Kafka's tool, a line with the sum, and the reason if no owner is known."""
     table = PrintedTable(_DESCRIBED, [{"group": group.group} | each._asdict() for each in group.partitions])
     yield from table.lines()
-    told = [f"lag {cell(group.lag)}", counted_plain(len(group.partitions), "partition")]
+    summary = [f"lag {cell(group.lag)}", counted_plain(len(group.partitions), "partition")]
     if group.unknown_lags:
-        told.append(f"{group.unknown_lags} of unknown lag")
+        summary.append(f"{group.unknown_lags} of unknown lag")
     if group.never_committed:
-        told.append(f"{group.never_committed} without an offset")
+        summary.append(f"{group.never_committed} without an offset")
     if group.members is not None:
-        told.append(counted_plain(group.members, "member"))
+        summary.append(counted_plain(group.members, "member"))
     # If the newest offset and log end are old, the printed lag is out of date.
     if committed := [each.committed_at for each in group.partitions if each.committed_at]:
-        told.append(f"last commit {_when(max(committed), group.at)}")
+        summary.append(f"last commit {_when(max(committed), group.at)}")
     if looked := [each.looked_at for each in group.partitions if each.looked_at]:
-        told.append(f"log ends of {_when(max(looked), group.at)}")
-    yield f"{safe(group.group)} of {safe(group.cluster)}, {to_second(group.at)}: {', '.join(told)}"
+        summary.append(f"log ends of {_when(max(looked), group.at)}")
+    yield f"{safe(group.group)} of {safe(group.cluster)}, {to_second(group.at)}: {', '.join(summary)}"
     if group.partitions and group.members is None and all(_owner(row) == UNKNOWN for row in table.rows):
         yield _NO_OWNERS
 
@@ -496,7 +493,7 @@ def stale(at: datetime, stale_for: timedelta, look_back: timedelta, **given: Any
     asked = _Asked(**given)
     with _answered(asked) as history:
         found = history.stale(at, stale_for, look_back=look_back, **asked.names)
-        if not (found.partitions or history.last_commit(at, look_back=look_back, **asked.names)):
+        if found.committed_at is None:
             raise asked.nothing_then(history, at)
     table = PrintedTable(_STALE, [each._asdict() | {"lag": each.lag} for each in found.partitions[: asked.limit]])
     if asked.as_json:
@@ -504,14 +501,13 @@ def stale(at: datetime, stale_for: timedelta, look_back: timedelta, **given: Any
         return
     table.print_text()
     number, groups = len(found.partitions), {(each.cluster, each.group) for each in found.partitions}
-    told = f"{counted_plain(number, 'partition')} of {counted_plain(len(groups), 'group')} stale, {to_second(at)}: "
-    if found.committed_at:
-        told += f"last commit {_when(found.committed_at, at)}, "
+    summary = f"{counted_plain(number, 'partition')} of {counted_plain(len(groups), 'group')} stale, {to_second(at)}: "
+    summary += f"last commit {_when(found.committed_at, at)}, "
     if found.looked_at is None:
-        click.echo(f"{told}log ends unknown")
+        click.echo(f"{summary}log ends unknown")
     else:  # old log ends do not show the lag at the requested time
         is_old = at - found.looked_at > stale_for
-        click.echo(f"{told}log ends of {_when(found.looked_at, at)}" + " (no newer ones are known)" * is_old)
+        click.echo(f"{summary}log ends of {_when(found.looked_at, at)}" + " (no newer ones are known)" * is_old)
 
 
 _RISKS = (
@@ -550,11 +546,10 @@ def risks(at: datetime, within: timedelta, retention: timedelta, look_back: time
     shown only for offsets that have an expiry time from Kafka.
     """
     asked = _Asked(**given)
-    look_back = look_back or retention + timedelta(days=1)
     with _answered(asked) as history:
         found = history.risks(at, within=within, retention=retention, look_back=look_back, **asked.names)
-        last = history.last_commit(at, look_back=look_back, **asked.names)
-        if not (found.risks or last):
+        last = found.committed_at
+        if last is None:
             raise asked.nothing_then(history, at)
     table = PrintedTable(_RISKS, [each._asdict() for each in found.risks[: asked.limit]])
     if asked.as_json:
@@ -564,10 +559,9 @@ def risks(at: datetime, within: timedelta, retention: timedelta, look_back: time
     table.print_text()
     kinds = Counter(each.kind for each in found.risks)
     groups = {(each.cluster, each.group) for each in found.risks}
-    told = f"{counted_plain(len(found.risks), 'partition')} of {counted_plain(len(groups), 'group')} at risk"
-    told += "".join(f", {many} {kind}" for kind, many in sorted(kinds.items()))
-    told += "" if last is None else f"; last commit {_when(last, at)}"
-    click.echo(told + "".join(f"; {what} not known" for what in found.unknown))
+    summary = f"{counted_plain(len(found.risks), 'partition')} of {counted_plain(len(groups), 'group')} at risk"
+    summary += "".join(f", {many} {kind}" for kind, many in sorted(kinds.items()))
+    click.echo(f"{summary}; last commit {_when(last, at)}" + "".join(f"; {what} not known" for what in found.unknown))
 
 
 @click.group(commands=[groups, timeseries, incidents, describe, stale, risks])

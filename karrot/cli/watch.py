@@ -162,12 +162,14 @@ def _as_table(outcome: "PollOutcome") -> list[str]:
         row = {"group": group.consumer, "status": event and event.shown_status, "lag": event and event.total_lag}
         row |= {"max_lag": event and event.max_lag and event.max_lag.current_lag}
         rows.append(msgspec.structs.asdict(group) | row)
-    waiting = sum(group.consumer not in verdicts and group.state != "Dead" for group in outcome.groups)
+    waiting = {group.consumer for group in outcome.groups if group.state != "Dead"} - verdicts.keys()
+    without_offsets = len(waiting.intersection(outcome.without_offsets))
     parts = (
         f"{clock(outcome.polled_at_ms / 1000)} UTC: {counted_plain(len(rows), 'group')}",
         f"lag {sum_of_known(outcome.events)}" if outcome.events else "",
         tally(event.shown_status for event in outcome.events),
-        f"{waiting} not judged yet" if waiting else "",
+        f"{without_offsets} without a committed offset" if without_offsets else "",
+        f"{unjudged} not judged yet" if (unjudged := len(waiting) - without_offsets) else "",
         f"{outcome.others} more not watched yet (share groups or other kinds)" if outcome.others else "",
     )
     return [*PrintedTable(_COLUMNS, rows).lines(), "; ".join(filter(None, parts)), ""]

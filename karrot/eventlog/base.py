@@ -1,13 +1,11 @@
 """Defines the interface of the event log: its values, its methods and its exceptions."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
-from karrot.clock import Clock
 from karrot.event import (
     ABANDONED,
     BeyondEnd,
@@ -21,7 +19,6 @@ from karrot.event import (
     is_test,
 )
 from karrot.signals import Signals
-from karrot.telemetry import Metric
 
 
 class DatabaseStatus(msgspec.Struct, frozen=True):
@@ -52,6 +49,26 @@ HOUSEKEEPING = ("karrot housekeeping", "log_time_ms")
 """The owner and the key of the stored log time of the last housekeeping. No reporter has the owner's name."""
 
 
+class Limits(NamedTuple):
+    """The limits of a log.
+
+    A group is no longer shown after ``stale_after_ms`` without an event. An event is deleted at the age
+    ``retention_ms``. ``max_bytes`` limits the size of the database: the oldest events are dropped first.
+    ``max_consumers`` limits the number of groups. ``log_end_max_bytes`` limits the log-end histories in the database;
+    they never take more than a quarter of ``max_bytes``, so that events have room.
+    """
+
+    stale_after_ms: int = 300_000
+    retention_ms: int = 86_400_000
+    max_bytes: int = 1 << 30
+    max_consumers: int = 50_000
+    log_end_max_bytes: int = 1 << 26
+
+    @property
+    def most_log_end_bytes(self) -> int:
+        return min(self.log_end_max_bytes, self.max_bytes // 4)
+
+
 class LogUnavailableError(Exception):
     """The log cannot be written or read. The message gives the reason. The call stored nothing."""
 
@@ -73,19 +90,6 @@ class Appended(NamedTuple):
 
     seq: int
     tracked: bool
-
-
-class PendingAppend(Protocol):
-    """An append whose event may not be stored yet."""
-
-    def wait(self) -> Appended:
-        """Wait for the outcome and return it. Raises what `EventLog.append` raises."""
-
-    def when_done(self, call: Callable[[], object]) -> None:
-        """Run ``call`` once when the outcome is known. The call runs in any thread, or immediately."""
-
-    def withdraw(self) -> bool:
-        """Cancel the append. Return true if the event is not stored and never will be."""
 
 
 class Cursor(NamedTuple):
@@ -156,7 +160,7 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return Status.__members__.get(self.status_text)
 
     @property
-    def told_status(self) -> str:
+    def reported_status(self) -> str:
         """The status in the event. The event of an abandoned group has the status OK."""
         return Status.OK.name if self.status_text == ABANDONED else self.status_text
 
@@ -305,169 +309,3 @@ class LogSize:
     first_seq: int
     last_seq: int
     wal_bytes: int = 0
-
-
-class EventLog(Protocol):
-    """The event log: the events in the order in which they were stored, and the groups' states.
-
-    Several threads may use a log. Several processes may use a log in a file. Every method that writes raises
-    `LogUnavailableError` if the storage refuses the write (`UnstorableError` if it refuses only this write),
-    `UnconfirmedError` if the storage does not answer, and `OverloadedError` if the write waited too long in the queue.
-    Every method that reads raises `LogUnavailableError` if the storage cannot be read.
-    """
-
-    # --- the log as a whole ---
-
-    @property
-    def log_id(self) -> str:
-        """A random name given when the log was created."""
-
-    def log_time_ms(self) -> int:
-        """The log's own time. It advances with the boot clock, and ignores changes of the wall clock."""
-
-    def wall_ms_at(self, log_ms: int) -> int:
-        """Convert a log time to a time of this machine's wall clock, as set now. The result is never in the future."""
-
-    def size(self) -> LogSize:
-        """The size of the log."""
-
-    def memory_age_ms(self) -> int | None:
-        """The age of the groups in memory, which replace a log that cannot be read. ``None`` if the log can be read."""
-
-    def database(self) -> DatabaseStatus | None:
-        """The database server of the log, as last known. ``None`` if the log needs no server."""
-
-    def close(self) -> None:
-        """Commit the waiting writes, then release every file and connection."""
-
-    # --- events ---
-
-    def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
-        """Store an event durably, count it and update its group. Calls `begin` and waits for the outcome.
-
-        ``age_ms`` is how long ago the event was observed, by the boot clock. An event that is older than the group's
-        newest event is stored, but does not change the group.
-        """
-
-    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> PendingAppend:
-        """Start an append without waiting for it. Raises immediately if the log knows that a commit would fail."""
-
-    def writable(self) -> str | None:
-        """Why the last commit of this process failed; ``None`` if that commit succeeded."""
-
-    def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
-        """At most ``limit`` and at most `READ_LIMIT` events after the sequence number ``after``, oldest first."""
-
-    def recent(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredSummary]]:
-        """The newest events of each group, newest first; fewer events if their bodies are large."""
-
-    def event(self, seq: int) -> StoredEvent | None:
-        """One event; ``None`` if the event is not stored any more, or damaged."""
-
-    def prune(self) -> int:
-        """Delete events and log-end histories beyond the limits of age and size. Return the number of events."""
-
-    # --- groups ---
-
-    def latest(self, after: GroupKey | None = None, limit: int = READ_LIMIT) -> Sequence[GroupState]:
-        """A page of the live groups after ``after``, ordered by key. A live group is not expired and not deleted.
-
-        A group whose row is damaged is left out until its next event.
-        """
-
-    def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[GroupState]:
-        """A page of the groups whose last event is after ``after``, sorted by that event. Includes gone groups."""
-
-    def live(self) -> Sequence[GroupState]:
-        """Every live group now, ordered by key."""
-
-    def listed(self, state: GroupState) -> Listed | None:
-        """A group's known partitions. ``None`` if the newest event is not stored any more, or damaged."""
-
-    def group(self, key: GroupKey) -> GroupState | None:
-        """One group. ``None`` if the group has expired or is deleted."""
-
-    def heard(self) -> Mapping[str, int]:
-        """The time of each cluster's last webhook, by `wall_ms_at`. Only a posted deletion removes a cluster."""
-
-    def expire(self) -> int:
-        """Mark the groups that became silent since the last call. Return their number."""
-
-    # --- what each reporter saves for the next leader: its cursor, its state and its values ---
-
-    def cursor(self, reporter: str) -> Cursor | None:
-        """A reporter's cursor in this log; ``None`` without a cursor."""
-
-    def save_reporter(self, state: ReporterState) -> None:
-        """Save a reporter's cursor and state."""
-
-    def reporters(self) -> Sequence[ReporterState]:
-        """The saved state of every reporter, ordered by name."""
-
-    def recall(self, reporter: str, name: str) -> bytes | None:
-        """The value that a reporter saved under a name; ``None`` without a saved value."""
-
-    def remember(self, reporter: str, name: str, value: bytes) -> None:
-        """Save a reporter's value under a name, in place of the previous value."""
-
-    def revise(self, reporter: str, name: str, change: Callable[[bytes | None], bytes]) -> None:
-        """Save ``change(value)`` in place of a value, from any process. ``change`` may run twice and must not raise."""
-
-    # --- the counters that all workers share, and the refused bodies ---
-
-    def count(self, metric: Metric | str, by: float = 1, **labels: str) -> None:
-        """Add to a shared counter. Never blocks and never raises: the increment is in memory until the next commit.
-
-        A reporter of another package can pass the metric's name as ``metric``.
-        """
-
-    def counters(self) -> Sequence[Counter]:
-        """Every shared counter, including increments of this process that are not committed yet."""
-
-    def reject(self, reject: Reject) -> None:
-        """Keep a refused body. Never blocks and never raises. Beyond the limit, the oldest bodies are dropped."""
-
-    def rejects(self, limit: int = 50) -> Sequence[Reject]:
-        """The newest refused bodies, newest first."""
-
-    def flush(self) -> None:
-        """Commit the counters and rejects that are still in memory."""
-
-    # --- the lead, which one process has at a time ---
-
-    @property
-    def replica(self) -> str | None:
-        """The name of this machine, if several can share the log. ``None`` if only one machine can use the log."""
-
-    def lead(self) -> bool:
-        """Take the lead if no process has it. Return whether this process leads."""
-
-    def leads(self) -> bool:
-        """Whether this process leads now. A process can lose the lead if several machines share the log."""
-
-    def resign(self) -> None:
-        """Give up the lead, if this process has it."""
-
-    def leader(self) -> str | None:
-        """The name of the machine whose process leads. ``None`` if no process leads, or if only one machine can."""
-
-
-def reporter_state(log: EventLog, name: str) -> ReporterState:
-    """A reporter's saved state, or a new idle state."""
-    cursor = log.cursor(name)  # from the log: a state from memory may have an older cursor
-    found = next((state for state in log.reporters() if state.name == name), ReporterState(name, None))
-    return replace(found, cursor=cursor)
-
-
-def save_outcome(log: EventLog, name: str, clock: Clock, failed: str | None) -> None:
-    """Save whether the last run of a reporter or a duty succeeded, for health checks and pages. Ignores log errors."""
-    with suppress(LogUnavailableError, OverloadedError):
-        kept, now_ms = reporter_state(log, name), clock.wall_ms()
-        log.save_reporter(kept.well(now_ms) if failed is None else kept.failing(failed, now_ms))
-
-
-def groups(log: EventLog, after: GroupKey | None = None) -> Iterator[GroupState]:
-    """Every live group of a log after ``after``, read page by page."""
-    while page := log.latest(after=after):
-        yield from page
-        after = page[-1].key

@@ -1,29 +1,36 @@
-"""Computes a group's state after one more event: its newest summary and its incident. Caches the live groups.
+"""Computes a group's state after one more event: its newest summary, its incident and its partitions.
 
 Burrow gives an incident one id, from the first verdict worse than OK to the first OK. Burrow never repeats a lost
 close, forgets ids in a failover, and reports some incidents only by their close. So the log has its own rule. The first
 event with a new id opens an incident. A close, another id, an observation or a deletion ends the incident.
 """
 
-import sys
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from karrot.event import NEVER_COMMITTED, NO_PROBLEM, OPEN_TRANSACTION, GroupKey, Kind, LagAge, LagEvent, Source, Status
+from karrot.event import (
+    NEVER_COMMITTED,
+    NO_PROBLEM,
+    OPEN_TRANSACTION,
+    GroupKey,
+    Kind,
+    LagAge,
+    LagEvent,
+    PartitionLag,
+    Source,
+    Status,
+    TopicPartition,
+)
 from karrot.eventlog.base import (
-    READ_LIMIT,
     Appended,
-    EventLog,
     EventSummary,
     GroupState,
     IncidentState,
-    LogUnavailableError,
     SourceVerdict,
-    groups,
+    StoredEvent,
 )
 from karrot.signals import scalable_lag_seconds, signals_of
 
@@ -182,79 +189,32 @@ def _opened(incident: IncidentState, event: LagEvent, new_id: str) -> IncidentSt
     )
 
 
-class LiveGroups:
-    """The live groups of a log. One object serves all threads of a process, and each group is decoded once per change.
+_OK = Status.OK.name
 
-    A group whose row was damaged after the last read stays as it was read. All groups are read again when ``source``
-    changes, for a new log or for a database that may lack its newest events.
+
+def combine(newest: StoredEvent, complete: StoredEvent, later: Iterable[StoredEvent]) -> Iterable[PartitionLag]:
+    """Update the partitions of ``complete`` with the ``later`` events of the judge of ``newest``.
+
+    A partition that a later webhook does not list is OK. The partition's lag stays as it was. If ``newest`` is older
+    than ``complete`` (of the other judge or a slow request), the statuses of ``newest`` count.
     """
+    known = dict(places(complete.event))
+    of_judge = [each for each in later if each.seq > complete.seq and _is_own(each) == _is_own(newest)]
+    for stored in sorted(of_judge, key=lambda each: each.seq):
+        if not _is_own(complete):
+            known |= {at: each._replace(status_text=_OK) for at, each in known.items() if each.status_text != _OK}
+        known |= places(stored.event)
+    if newest.seq < complete.seq:
+        statuses = places(newest.event).items()
+        known |= {at: known.get(at, each)._replace(status_text=each.status_text) for at, each in statuses}
+    return known.values()
 
-    def __init__(self, log: EventLog, *, stale_after_ms: int, source: Callable[[], object]) -> None:
-        self._log = log
-        self._stale_after_ms = stale_after_ms
-        self._source = source
-        self._lock = threading.Lock()
-        self._read_source: object = None
-        self._seen_seq = 0
-        self._oldest_ms = sys.maxsize
-        self._states: dict[GroupKey, GroupState] = {}
-        self._keys: list[GroupKey] | None = None
-        self._read_at_ms = 0
 
-    def read(self) -> Sequence[GroupState]:
-        """What `EventLog.live` returns. A changed group is decoded once, and other readers wait for it."""
-        with self._lock:
-            while self._read_source is not None and self._take_changes():
-                pass
-            while self._read_source != (source := self._source()):  # reading can notice that the source has changed
-                self._read_all()
-                self._read_source = source
-            self._read_at_ms = self._log.log_time_ms()
-            self._drop_expired()
-            if self._keys is None:
-                self._keys = sorted(self._states)
-            return [self._states[key] for key in self._keys]
+def places(event: LagEvent) -> Mapping[TopicPartition, PartitionLag]:
+    """Return an event's partitions, including the max-lag partition, which a webhook may not list."""
+    largest = (event.max_lag,) if event.max_lag else ()
+    return {TopicPartition(each.topic, each.partition): each for each in (*largest, *event.partitions)}
 
-    def last_known(self) -> Sequence[GroupState]:
-        """The live groups of the last read. Raises `LogUnavailableError` before the first read."""
-        with self._lock:
-            if self._read_source is None:
-                raise LogUnavailableError("the groups were not read yet")
-            self._drop_expired()
-            return [self._states[key] for key in sorted(self._states)]
 
-    def age_ms(self) -> int:
-        """The milliseconds since the last read."""
-        return self._log.log_time_ms() - self._read_at_ms
-
-    def _read_all(self) -> None:
-        # If the log cannot be read to its end, the groups that are known stay, and the next read begins again.
-        last_seq, found = self._log.size().last_seq, list(groups(self._log))
-        self._seen_seq, self._states, self._keys, self._oldest_ms = last_seq, {}, None, sys.maxsize
-        self._take(found)
-
-    def _take_changes(self) -> bool:
-        """Take the next groups that changed since the last read. Return whether there may be more."""
-        portion = self._log.changed(self._seen_seq)
-        if portion:
-            self._seen_seq = portion[-1].last_seq
-            self._take(portion)
-        return len(portion) == READ_LIMIT
-
-    def _take(self, changes: Iterable[GroupState]) -> None:
-        for state in changes:
-            if state.gone == (state.key in self._states):
-                self._keys = None
-            if state.gone:
-                self._states.pop(state.key, None)
-            else:
-                self._states[state.key] = state
-                self._oldest_ms = min(self._oldest_ms, state.log_time_ms)
-
-    def _drop_expired(self) -> None:
-        """Remove the groups without a recent event. Check all groups only when the oldest has expired."""
-        before_ms = self._log.log_time_ms() - self._stale_after_ms
-        if self._oldest_ms < before_ms:
-            self._states = {key: state for key, state in self._states.items() if state.log_time_ms >= before_ms}
-            self._oldest_ms = min((state.log_time_ms for state in self._states.values()), default=sys.maxsize)
-            self._keys = None
+def _is_own(stored: StoredEvent) -> bool:
+    return stored.event.source is Source.KAFKA

@@ -3,7 +3,7 @@
 import msgspec
 
 from karrot.event import GroupKey
-from karrot.eventlog.base import EventLog
+from karrot.eventlog.event_log import EventLog
 from karrot.runbooks_and_remedies import WATCH
 
 NOTE = "groups"

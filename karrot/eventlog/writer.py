@@ -21,7 +21,6 @@ from karrot.eventlog.base import (
     OverloadedError,
     Reject,
     UnconfirmedError,
-    UnstorableError,
 )
 
 KEPT_REJECTS = 1000
@@ -171,7 +170,7 @@ class Writer:
         return True
 
     def _run(self) -> None:
-        company = 0
+        previous_jobs = 0
         while True:
             with self._wake:
                 counts = False
@@ -179,8 +178,8 @@ class Writer:
                     counts = not self._wake.wait(_TICK_S) and not self._waiting and self._idle_work()
                 if not self._waiting and not counts:
                     return
-                if company >= _GATHER_FROM and len(self._waiting) < company:
-                    self._enough = company
+                if previous_jobs >= _GATHER_FROM and len(self._waiting) < previous_jobs:
+                    self._enough = previous_jobs
                     self._wake.wait(_GATHER_S)
                     self._enough = 1
             taken: list[Job[Any]] = []
@@ -194,7 +193,7 @@ class Writer:
                 _log.exception("a commit failed unexpectedly", code="commit_failed")
                 self._finish(self._take(taken), LogUnavailableError(f"unexpected: {error}"))
                 time.sleep(_TICK_S)  # an unknown fault will not pass at once
-            company = len(taken)
+            previous_jobs = len(taken)
 
     def _take(self, taken: list[Job[Any]]) -> list[Job[Any]]:
         """Take the waiting jobs into ``taken``; later calls return the same jobs. A taken job cannot be withdrawn."""
@@ -216,13 +215,12 @@ class InlineWriter:
         self._commit = commit
 
     def begin(self, work: Callable[[Any], T]) -> Job[T]:
-        job = Job(work)
+        job, refused = Job(work), None
         try:
             self._commit(lambda: [job])
         except LogUnavailableError as error:
-            job.finish(error)
-        else:
-            job.finish()
+            refused = error
+        job.finish(refused)
         return job
 
 
@@ -288,29 +286,3 @@ class WriteBuffer:
 
     def __bool__(self) -> bool:
         return bool(self._counts or self._rejects)
-
-
-def write_apart(
-    jobs: Sequence[Job[Any]],
-    write: Callable[[Sequence[Job[Any]]], None],
-    refused: tuple[type[Exception], ...],
-    buffer: WriteBuffer,
-) -> None:
-    """Write the jobs again after the database has ``refused`` a value. Only the job with this value gets the error.
-
-    First write the counters and rejects alone. If the database refuses them, drop them: every commit would fail.
-    """
-    parts: list[Sequence[Job[Any]]] = [jobs, ()]
-    while parts:
-        some = parts.pop()
-        try:
-            write(some)
-        except refused as error:
-            if half := len(some) // 2:
-                parts += [some[half:], some[:half]]
-                continue
-            _log.exception("a write has a value that cannot be stored", code="value_not_stored")
-            if not some:
-                buffer.take()
-            for job in some:
-                job.error = UnstorableError(f"cannot be written: {' '.join(str(error).split())}")

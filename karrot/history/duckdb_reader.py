@@ -10,20 +10,24 @@ import glob
 import threading
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from karrot.history.results import AnswerTooLarge, HistoryError
+from karrot.history.results import HistoryError, HistoryFailed
 from karrot.history.table_files_in_folder import (
     FilesChanged,
     IsWanted,
     StoredFile,
-    StoredTables,
+    TablesInFolder,
     seconds_left,
     too_slow,
 )
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+    from karrot.history.table_files_in_s3 import TablesInS3
+
+    StoredTables: TypeAlias = TablesInFolder | TablesInS3
 
 STREAMED: Final = frozenset({"commits", "ends", "events", "members", "partitions", "quarantine"})
 """The tables that ``derive`` cannot make again from other tables."""
@@ -50,7 +54,7 @@ Names = Mapping[str, str | int]
 class Duck:
     """Runs DuckDB in memory, for any number of threads. It starts at the first query, after the process has forked."""
 
-    def __init__(self, stored: StoredTables, *, threads: int, memory: str, most_rows: int = 1_000_000) -> None:
+    def __init__(self, stored: "StoredTables", *, threads: int, memory: str, most_rows: int = 1_000_000) -> None:
         self._stored = stored
         self._config = {**_CONFIG, "threads": threads, "memory_limit": memory}
         self._memory = memory
@@ -142,7 +146,8 @@ class Duck:
             except duckdb.InterruptException as error:
                 raise too_slow(place) from error
             except duckdb.OutOfMemoryException as error:
-                raise AnswerTooLarge(f"the answer from {place} needs more than {self._memory} of memory") from error
+                message = f"the answer from {place} needs more than {self._memory} of memory"
+                raise HistoryFailed("history_too_large", message) from error
             except RuntimeError as error:
                 if str(error) != _INTERRUPTED:
                     raise
@@ -151,7 +156,7 @@ class Duck:
                 done.set()
                 timer.join()
         if len(found) > self._most_rows:
-            raise AnswerTooLarge(f"the answer from {place} has more than {self._most_rows:,} rows")
+            raise HistoryFailed("history_too_large", f"the answer from {place} has more than {self._most_rows:,} rows")
         return found
 
     def _are_still_there(self, files: tuple[StoredFile, ...], table: str, wanted: IsWanted) -> bool:

@@ -102,7 +102,6 @@ _NEWEST = f"""
 SELECT cluster, consumer, topic, partition, max(log_ts_ms), arg_max_null(IF(tombstone, NULL, "offset"), {KEY}){{more}}
 FROM {{table}} WHERE log_ts_ms BETWEEN $since AND $at{{named}} GROUP BY ALL
 """  # noqa: S608 (constants; every value is bound)
-_LAST = "SELECT max(log_ts_ms) FROM {table} WHERE log_ts_ms BETWEEN $since AND $at{named}"
 _COMMITTED = 'NOT tombstone AND "offset" IS NOT NULL'
 _PAST = f""",
   arg_max_null(expire_ts_ms, {KEY}),
@@ -119,11 +118,6 @@ def commits(back: LookBack) -> list[OffsetCommit]:
         OffsetCommit(ClusterPartition(cluster, *part), group, offset, log_ms)
         for cluster, group, *part, log_ms, offset in back.rows("commits", _NEWEST.replace("{more}", ""))
     ]
-
-
-def last_commit(back: LookBack) -> datetime | None:
-    """Return the time of the newest record; ``None`` without a record."""
-    return next((moment_of(newest) for (newest,) in back.rows("commits", _LAST) if newest is not None), None)
 
 
 def commits_with_history(back: LookBack, then: datetime) -> list[tuple[OffsetCommit, OffsetHistory]]:
@@ -299,7 +293,8 @@ A commit is missing if a newer batch, which `commits` did not see yet, has anoth
 
 def stale(back: LookBack, length: timedelta) -> StaleGroups:
     """See `History.stale`. The partitions are in the order of their names."""
-    newest = [(each, each.offset) for each in commits(back) if each.offset is not None]
+    records = commits(back)
+    newest = [(each, each.offset) for each in records if each.offset is not None]
     seen = ends(back, {each.place for each, _ in newest}, before=length)
     behind = [
         (commit, offset, sample)
@@ -325,10 +320,11 @@ def stale(back: LookBack, length: timedelta) -> StaleGroups:
         if number in first_ms and sample.seen_ms - first_ms[number] >= length // _MS:
             (cluster, topic, partition), times = commit.place, map(moment_of, (first_ms[number], sample.seen_ms))
             found.append(StalePartition(cluster, commit.group, topic, partition, offset, sample.end, *times))
-    committed_at = _newest(commit.at_ms for commit, _ in newest)
-    return StaleGroups(back.at, committed_at, _newest(each.seen_ms for each in seen.values()), tuple(sorted(found)))
+    committed_at = newest_moment(each.at_ms for each in records)
+    looked_at = newest_moment(each.seen_ms for each in seen.values())
+    return StaleGroups(back.at, committed_at, looked_at, tuple(sorted(found)))
 
 
-def _newest(times_ms: Iterable[int]) -> datetime | None:
+def newest_moment(times_ms: Iterable[int]) -> datetime | None:
     newest = max(times_ms, default=None)
     return None if newest is None else moment_of(newest)

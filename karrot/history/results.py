@@ -1,7 +1,7 @@
 """The history's answers and errors. Times are in UTC, lags are in messages, and ``None`` means "unknown"."""
 
 from datetime import datetime, timedelta
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from karrot.event import GroupKey
 from karrot.history.time_ranges import DayRange
@@ -137,8 +137,8 @@ class StalePartition(NamedTuple):
 class StaleGroups(NamedTuple):
     """The partitions that were stale at one time, and the newest times of the data.
 
-    ``committed_at`` is the time of the groups' newest commit, ``looked_at`` the time of their topics' newest log-end
-    sample. Changes after this sample are unknown.
+    ``committed_at`` is the time of the groups' newest commit or deletion of an offset, ``looked_at`` the time of their
+    topics' newest log-end sample. Changes after this sample are unknown.
     """
 
     at: datetime
@@ -175,12 +175,15 @@ class Risk(NamedTuple):
 
 
 class Risks(NamedTuple):
-    """The risks at one time. ``unknown`` names the data that the tables lack for these groups.
+    """The risks at one time. ``committed_at`` is the time of the groups' newest commit or deletion of an offset.
+
+    ``unknown`` names the data that the tables lack for these groups.
 
     Without ``log ends``, neither deleted offsets nor lost messages are found; without ``log starts``, no lost messages.
     Without ``members``, an offset counts as ``expires`` only if Kafka wrote when the offset expires.
     """
 
+    committed_at: datetime | None
     risks: tuple[Risk, ...]
     unknown: tuple[str, ...]
 
@@ -196,28 +199,6 @@ class UnclearGroup(HistoryError):  # noqa: N818 (names what was asked)
 class HistoryFailed(HistoryError):  # noqa: N818 (names what happened)
     """The tables are unreachable, or the answer is beyond a limit. ``code`` is a stable name of the reason."""
 
-    code: ClassVar[TablesProblem]
-
-
-class TablesUnavailable(HistoryFailed):
-    """S3 does not answer, or asks for fewer requests."""
-
-    code = "tables_unavailable"
-
-
-class TablesRefused(HistoryFailed):
-    """S3 refuses access: there is no such bucket, or the credentials or rights are missing or wrong."""
-
-    code = "tables_refused"
-
-
-class TooSlow(HistoryFailed):
-    """The answer takes longer than the time limit."""
-
-    code = "history_too_slow"
-
-
-class AnswerTooLarge(HistoryFailed):
-    """The answer needs more memory, rows or bytes than allowed."""
-
-    code = "history_too_large"
+    def __init__(self, code: TablesProblem, message: str) -> None:
+        super().__init__(message)
+        self.code = code

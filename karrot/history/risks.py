@@ -22,6 +22,7 @@ from karrot.history.offsets_at_time import (
     commits_with_history,
     ends,
     lag_at,
+    newest_moment,
     owners,
 )
 from karrot.history.results import Risk, Risks
@@ -72,7 +73,8 @@ def risks(back: LookBack, within: timedelta, retention: timedelta, *, has_member
         "log starts": bool(seen) and all(each.start is None for each in seen.values()),
         "members": not has_members,
     }
-    return Risks(tuple(ordered), tuple(what for what, is_unknown in unknown.items() if is_unknown))
+    committed_at = newest_moment(each.at_ms for each, _ in newest)
+    return Risks(committed_at, tuple(ordered), tuple(what for what, is_unknown in unknown.items() if is_unknown))
 
 
 def _expiry(

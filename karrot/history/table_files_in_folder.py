@@ -1,4 +1,4 @@
-"""The place of the tables: `StoredTables` is what a query needs of it, `TablesInFolder` a folder of this machine."""
+"""Lists the files of tables in a folder of this machine. `karrot.history.table_files_in_s3` has the same methods."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -7,10 +7,10 @@ from contextvars import ContextVar
 from datetime import date
 from pathlib import Path
 from time import monotonic
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from karrot.history.days_with_data import NOTE, day_of
-from karrot.history.results import HistoryError, TooSlow
+from karrot.history.results import HistoryError, HistoryFailed
 
 _limit: ContextVar[tuple[float, float] | None] = ContextVar("time limit of the history", default=None)
 """The time limit of a thread's queries in seconds, and the end of the limit."""
@@ -20,7 +20,7 @@ IsWanted: TypeAlias = Callable[[date], bool]
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Limit the time of all queries of this thread in a ``with`` block together. They raise `TooSlow`."""
+    """Limit the time of all queries of this thread in a ``with`` block together. They raise `HistoryFailed`."""
     token = _limit.set((seconds, monotonic() + seconds))
     try:
         yield
@@ -34,10 +34,10 @@ def seconds_left() -> float | None:
     return None if limit is None else max(0.0, limit[1] - monotonic())
 
 
-def too_slow(place: object) -> TooSlow:
+def too_slow(place: object) -> HistoryFailed:
     limit = _limit.get()
     within = "in time" if limit is None else f"within {limit[0]:g} s"
-    return TooSlow(f"{place} did not give the answer {within}")
+    return HistoryFailed("history_too_slow", f"{place} did not give the answer {within}")
 
 
 class FilesChanged(Exception):  # noqa: N818 (names what happened)
@@ -54,37 +54,12 @@ class StoredFile(NamedTuple):
     size: int
 
 
-class StoredTables(Protocol):
-    """The place of the tables. ``str`` shows it to users.
+class TablesInFolder:
+    """The tables in a folder, where DuckDB reads them. ``str`` shows the place to users.
 
     Files and folders whose names begin with ``.`` or ``_`` are not data. If the place cannot be read, the methods raise
     a `HistoryError` or an `OSError`.
     """
-
-    def exists(self, table: str = "") -> bool:
-        """Whether this place, or a table at this place, exists, even without data."""
-
-    def days(self, table: str, wanted: IsWanted) -> tuple[date, ...]:
-        """The wanted days that have a file that is not empty, in order. A power failure can leave empty files."""
-
-    def files(self, table: str, wanted: IsWanted, *, now: bool = False) -> tuple[StoredFile, ...]:
-        """The files of the wanted days, as they are ``now``, or as they were a second ago. Raises `FilesChanged`.
-
-        The answer is never older than the last `note` that this thread has read.
-        """
-
-    def at_hand(self, files: Iterable[StoredFile]) -> AbstractContextManager[None]:
-        """Have these versions of the files at their paths inside the ``with`` block. Raises `FilesChanged`."""
-
-    def note(self) -> bytes | None:
-        """The note of derived days; ``None`` if there is no note."""
-
-    def close(self) -> None:
-        """Release connections and temporary files."""
-
-
-class TablesInFolder:
-    """Lists the files of tables in a folder, where DuckDB reads them: see `StoredTables`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -93,9 +68,11 @@ class TablesInFolder:
         return str(self._root)
 
     def exists(self, table: str = "") -> bool:
+        """Whether the folder, or a table in it, exists, even without data."""
         return (self._root / table).is_dir()
 
     def days(self, table: str, wanted: IsWanted) -> tuple[date, ...]:
+        """The wanted days that have a file that is not empty, in order. A power failure can leave empty files."""
         found = []
         for day, folder in self._folders(table, wanted):
             with suppress(FileNotFoundError, NotADirectoryError):
@@ -117,6 +94,7 @@ class TablesInFolder:
         return tuple(found)
 
     def at_hand(self, _files: Iterable[StoredFile]) -> AbstractContextManager[None]:
+        """Have these versions of the files at their paths inside the ``with`` block. Raises `FilesChanged`."""
         return nullcontext()
 
     def note(self) -> bytes | None:

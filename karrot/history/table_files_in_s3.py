@@ -22,7 +22,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from karrot.history.days_with_data import NOTE, day_of
-from karrot.history.results import AnswerTooLarge, TablesRefused, TablesUnavailable
+from karrot.history.results import HistoryFailed
 from karrot.history.table_files_in_folder import FilesChanged, IsWanted, StoredFile, seconds_left, too_slow
 from karrot.reporters.archive.s3 import explained
 from karrot.reporters.archive.segment_store import StoreError
@@ -87,6 +87,10 @@ class TablesInS3:
         return tuple(dict.fromkeys(file.day for file in self.files(table, wanted) if file.size))
 
     def files(self, table: str, wanted: IsWanted, *, now: bool = False) -> tuple[StoredFile, ...]:
+        """The files of the wanted days, as they are ``now``, or as they were a second ago.
+
+        The answer is never older than the last `note` that this thread has read.
+        """
         found = []
         for each in self._objects(table, now=now):
             day = day_of(each.name.split("/")[1])
@@ -104,7 +108,7 @@ class TablesInS3:
             try:
                 for each in copying:
                     self._result(each)
-            except (AnswerTooLarge, FilesChanged, TablesRefused, TablesUnavailable):
+            except (FilesChanged, HistoryFailed):
                 self._listings.clear()
                 raise
             yield
@@ -176,7 +180,8 @@ class TablesInS3:
                         try:
                             written.write(chunk)
                         except OSError as error:
-                            raise AnswerTooLarge(f"{aside} cannot be written ({error.strerror})") from error
+                            message = f"{aside} cannot be written ({error.strerror})"
+                            raise HistoryFailed("history_too_large", message) from error
             aside.rename(file.path)
         finally:
             aside.unlink(missing_ok=True)  # after an error, no limit would count the file
@@ -206,7 +211,7 @@ class TablesInS3:
             with self._lock:
                 self._opened = None  # a new client reads the credentials again
             is_away = error.reason in {"unavailable", "throttled"}
-            raise (TablesUnavailable if is_away else TablesRefused)(str(error)) from error
+            raise HistoryFailed("tables_unavailable" if is_away else "tables_refused", str(error)) from error
 
 
 class _Copies:
@@ -229,13 +234,14 @@ class _Copies:
 
     @contextmanager
     def used(self, files: tuple[StoredFile, ...], place: object) -> Iterator[None]:
-        """Keep these files inside the block. Raises `AnswerTooLarge` if there is no room for them."""
+        """Keep these files inside the block. Raises `HistoryFailed` if there is no room for them."""
         for file in files:
             self.use(file)
         try:
             if not self._make_room():
                 needed, most = (f"{count / _MIB:,.0f} MiB" for count in (sum(f.size for f in files), self._most_bytes))
-                raise AnswerTooLarge(f"{place} has {needed} of data for this answer: at most {most} are copied")
+                message = f"{place} has {needed} of data for this answer: at most {most} are copied"
+                raise HistoryFailed("history_too_large", message)
             yield
         finally:
             for file in files:

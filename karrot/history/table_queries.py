@@ -5,12 +5,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from itertools import groupby
-from typing import Any, Final, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
 
 from karrot.event import GroupKey, Status
 from karrot.history.days_with_data import Days, day_ranges, finished
 from karrot.history.duckdb_reader import Duck, Names, Row
-from karrot.history.offsets_at_time import LookBack, describe, last_commit, stale
+from karrot.history.offsets_at_time import LookBack, describe, stale
 from karrot.history.results import (
     GroupDescription,
     GroupHistory,
@@ -24,11 +24,14 @@ from karrot.history.results import (
     UnclearGroup,
 )
 from karrot.history.risks import risks
-from karrot.history.table_files_in_folder import StoredTables, TablesInFolder, time_limit
+from karrot.history.table_files_in_folder import TablesInFolder, time_limit
 from karrot.history.time_ranges import IN_SPAN, MINUTE, DayRange, TimeRange, bounds, epoch_ms, moment_of
 from karrot.history.time_series import METRICS, SeriesMetric, question, severity
 from karrot.settings.types import Bucket, Place
 from karrot.text import EPOCH
+
+if TYPE_CHECKING:
+    from karrot.history.duckdb_reader import StoredTables
 
 _OVERLAPS = "epoch_ms(started_at) < $end AND (ended_at IS NULL OR epoch_ms(ended_at) >= $start)"
 
@@ -100,7 +103,7 @@ GROUP_ORDERS: Mapping[str, Callable[[GroupHistory], Any]] = {
 }
 
 
-class Whom(TypedDict, total=False):
+class GroupNames(TypedDict, total=False):
     """The cluster and the group of an answer. ``None`` stands for all clusters or groups."""
 
     cluster: str | None
@@ -141,36 +144,38 @@ class History:
         self._duck.close()
         self._tables.close()
 
-    def days(self, table: str = "lag_minute", span: TimeRange | None = None, **whom: Unpack[Whom]) -> tuple[date, ...]:
+    def days(
+        self, table: str = "lag_minute", span: TimeRange | None = None, **of: Unpack[GroupNames]
+    ) -> tuple[date, ...]:
         """The days (UTC) that a table holds, in order. With a cluster or a group: the days on which it has rows.
 
         A day without incidents has no file in the table ``incidents``. So this table holds a day if the day has
         verdicts, ``karrot pipeline derive`` has finished the day, and the table has all incidents of the day.
         """
-        names = _names(whom)
+        names = _names(of)
         if table == "incidents":
             judged = self._judged(span, names)
             return tuple(sorted(judged - self._lacking(judged, names)))
         there = self._tables.days(table, lambda day: _is_in(span, day))
         return tuple(sorted(self._naming(table, there, names))) if names else there
 
-    def held(self, span: TimeRange, *tables: str, **whom: Unpack[Whom]) -> Days:
+    def held(self, span: TimeRange, *tables: str, **of: Unpack[GroupNames]) -> Days:
         """The days of the time range that at least one of the tables holds (see `days`), and the other days."""
-        held = {day for table in {*tables} for day in self.days(table, span, **whom)}
+        held = {day for table in {*tables} for day in self.days(table, span, **of)}
         asked = span.days.dates
         return Days(
             tuple(day_ranges(day for day in asked if day in held)),
             tuple(day_ranges(day for day in asked if day not in held)),
         )
 
-    def newest_verdict(self, day: date, **whom: Unpack[Whom]) -> datetime | None:
+    def newest_verdict(self, day: date, **of: Unpack[GroupNames]) -> datetime | None:
         """The time of the newest verdict on a day (UTC); ``None`` if the day has none."""
-        rows = self._duck.rows("verdict_runs", lambda each: each == day, _NEWEST, {}, _names(whom))
+        rows = self._duck.rows("verdict_runs", lambda each: each == day, _NEWEST, {}, _names(of))
         return next((moment_of(newest) for (newest,) in rows if newest is not None), None)
 
-    def groups(self, span: TimeRange, *, order: str = "name", **whom: Unpack[Whom]) -> tuple[GroupHistory, ...]:
+    def groups(self, span: TimeRange, *, order: str = "name", **of: Unpack[GroupNames]) -> tuple[GroupHistory, ...]:
         """The groups with data in the time range, in one of the `GROUP_ORDERS`."""
-        names = _names(whom)
+        names = _names(of)
         found = self._rows("lag_minute", span, GROUPS, names)
         # Query this first. If derive finishes a day between both queries, its incidents count as unknown and not as 0.
         uncounted = set().union(*self._uncounted(span, names).values())
@@ -187,9 +192,9 @@ class History:
             groups.append(GroupHistory._make((where, consumer, *times, *statuses, *lags_and_minutes, number)))
         return tuple(sorted(groups, key=GROUP_ORDERS[order]))
 
-    def uncounted(self, span: TimeRange, **whom: Unpack[Whom]) -> tuple[date, ...]:
+    def uncounted(self, span: TimeRange, **of: Unpack[GroupNames]) -> tuple[date, ...]:
         """The days on which groups have verdicts and their incidents are unknown."""
-        return tuple(sorted(self._uncounted(span, _names(whom))))
+        return tuple(sorted(self._uncounted(span, _names(of))))
 
     def timeseries(
         self,
@@ -227,11 +232,11 @@ class History:
         points = tuple(SeriesPoint(moment_of(at), tuple(values)) for (_, at), values in ordered)
         return TimeSeries(next(iter(clusters), cluster), group, tuple(metrics), granularity, points)
 
-    def incidents(self, span: TimeRange, *, order: str = "newest", **whom: Unpack[Whom]) -> tuple[Incident, ...]:
+    def incidents(self, span: TimeRange, *, order: str = "newest", **of: Unpack[GroupNames]) -> tuple[Incident, ...]:
         """The incidents that overlap the time range, in one of the `INCIDENT_ORDERS`."""
         found = []
         for id_, *key, start, end, by, worst, peak, events, topics in self._rows(
-            "incidents", span, INCIDENTS, _names(whom)
+            "incidents", span, INCIDENTS, _names(of)
         ):
             times = moment_of(start), None if end is None else moment_of(end)
             found.append(Incident._make((id_, *key, *times, by, worst, peak, events, tuple(topics or ()))))
@@ -259,11 +264,11 @@ class History:
         return describe(LookBack(self._duck, at, look_back, _names({"cluster": cluster, "group": group})), group)
 
     def stale(
-        self, at: datetime, length: timedelta, *, look_back: timedelta = _WEEK, **whom: Unpack[Whom]
+        self, at: datetime, length: timedelta, *, look_back: timedelta = _WEEK, **of: Unpack[GroupNames]
     ) -> StaleGroups:
         """The partitions with unread messages whose committed offset did not move for ``length``."""
         self._start("commits")
-        return stale(LookBack(self._duck, at, look_back + length, _names(whom)), length)
+        return stale(LookBack(self._duck, at, look_back + length, _names(of)), length)
 
     def risks(
         self,
@@ -272,17 +277,12 @@ class History:
         within: timedelta = _DAY,
         retention: timedelta = _WEEK,
         look_back: timedelta | None = None,
-        **whom: Unpack[Whom],
+        **of: Unpack[GroupNames],
     ) -> Risks:
         """The offsets that are or will be lost. By default, ``look_back`` is a day more than Kafka's ``retention``."""
         self._start("commits")
-        back = LookBack(self._duck, at, look_back or retention + _DAY, _names(whom))
+        back = LookBack(self._duck, at, look_back or retention + _DAY, _names(of))
         return risks(back, within, retention, has_members=bool(self._tables.days("members", back.has)))
-
-    def last_commit(self, at: datetime, *, look_back: timedelta = _WEEK, **whom: Unpack[Whom]) -> datetime | None:
-        """The time of these groups' newest commit; ``None`` without a commit: then `stale` proves nothing."""
-        self._start("commits")
-        return last_commit(LookBack(self._duck, at, look_back, _names(whom)))
 
     def _uncounted(self, span: TimeRange, names: Names) -> dict[date, set[GroupKey]]:
         """The groups with verdicts, for each day whose incidents are unknown."""
@@ -361,8 +361,8 @@ class History:
         return self._duck.rows(table, days.has, query, bounds(span) | asked, names)
 
 
-def _names(whom: Whom, **parts: str | int) -> Names:
-    names = {"cluster": whom.get("cluster"), "consumer": whom.get("group"), **parts}
+def _names(of: GroupNames, **parts: str | int) -> Names:
+    names = {"cluster": of.get("cluster"), "consumer": of.get("group"), **parts}
     given = {column: name for column, name in names.items() if name is not None}
     for name in given.values():
         str(name).encode()  # raises for surrogates (invalid UTF-8 in a command): no name has them

@@ -88,11 +88,11 @@ def moment_of(epoch_ms: int) -> datetime:
     return EPOCH + epoch_ms * _MS
 
 
-def epoch_ms(moment: datetime) -> int:
-    return (moment - EPOCH) // _MS
+def epoch_ms(when: datetime) -> int:
+    return (when - EPOCH) // _MS
 
 
-def moment(text: str, now: datetime) -> datetime:
+def parse_time(text: str, now: datetime) -> datetime:
     """Parse ``now``, ``24h``, ``now-24h``, or ISO 8601 (UTC by default). Raises `ValueError` for the user."""
     if text == "now":
         return now

@@ -1,6 +1,6 @@
 """The metrics of a group's time series, and the query for the metrics of one table."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -26,11 +26,6 @@ def severity(column: str) -> str:
     """SQL for Burrow's number of the status in a column; NULL for any other string."""
     cases = " ".join(f"WHEN '{each.name}' THEN {each.value}" for each in Status)
     return f"CASE {column} {cases} END"
-
-
-def reads_newest_first(names: Iterable[str]) -> bool:
-    """Whether a series prints its newest step first: if all its metrics come from ``offsets_minute``."""
-    return all(METRICS[name].table == _OFFSETS for name in names if name in METRICS)
 
 
 def _sum(column: str, rows: str) -> str:

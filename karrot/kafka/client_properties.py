@@ -12,7 +12,7 @@ from typing import Any
 
 _IAM = "AWS_MSK_IAM"
 _SHORTEST_SECRET = 3
-_MOMENT = re.compile(r" \(after \d+ms in state .*\)$")
+_DURATION = re.compile(r" \(after \d+ms in state .*\)$")
 
 
 class PropertiesError(ValueError):
@@ -89,9 +89,9 @@ def _encodable(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def without_moment(text: str) -> str:
+def without_duration(text: str) -> str:
     """Remove the duration from the client's error text, because the duration differs each time."""
-    return _MOMENT.sub("", text)
+    return _DURATION.sub("", text)
 
 
 def without_values(text: str, properties: Mapping[str, str]) -> str:

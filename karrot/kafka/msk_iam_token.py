@@ -39,7 +39,7 @@ def token(credentials: ReadOnlyCredentials, region: str) -> str:
 class TokenSource:
     """The function that librdkafka calls for a token and its expiry time. It finds credentials as AWS's tools do.
 
-    ``trouble`` is why the last call failed, or ``""`` if the last call succeeded. Raises `ValueError` if there is no
+    ``failure`` is why the last call failed, or ``""`` if the last call succeeded. Raises `ValueError` if there is no
     Region.
     """
 
@@ -48,7 +48,7 @@ class TokenSource:
         self._region = region_of(bootstrap) or os.environ.get("AWS_REGION")
         self._now_s = now_s
         self._session: Session | None = None
-        self.trouble = ""
+        self.failure = ""
         with suppress(BotoCoreError):  # the first call reports it
             if not (self._region or Session().get_config_variable("region")):
                 raise ValueError("AWS_MSK_IAM needs a Region: set AWS_REGION")
@@ -59,9 +59,9 @@ class TokenSource:
         except Exception as error:
             self._session = None  # the next call reads AWS's configuration again
             fault = fault_of(error)
-            self.trouble = f"AWS_MSK_IAM has no token: {fault.text}"
-            raise NoToken(fault.kind, self.trouble) from error
-        self.trouble = ""
+            self.failure = f"AWS_MSK_IAM has no token: {fault.text}"
+            raise NoToken(fault.kind, self.failure) from error
+        self.failure = ""
         return made, self._now_s() + _LIFETIME_S
 
     def _made(self, session: Session) -> str:

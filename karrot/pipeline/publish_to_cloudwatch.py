@@ -9,7 +9,7 @@ count as events of one log with the wall clock.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -24,9 +24,8 @@ from karrot import telemetry
 from karrot.clock import Clock
 from karrot.event import GroupKey
 from karrot.event_json_line import MalformedLine, decode, event_of
-from karrot.eventlog.base import Cursor, GroupState, StoredEvent
+from karrot.eventlog.base import Cursor, GroupState, Limits, StoredEvent
 from karrot.eventlog.next_group_state import Arrival, after
-from karrot.eventlog.sql_log import Limits
 from karrot.pipeline.ingest.event_sources import EventSource
 from karrot.pipeline.ingest.events import REQUIRED, parsed, why_unusable
 from karrot.pipeline.schemas_and_conversions import CORRUPT, GROUP, LINE, LONG, STRING, columns_of, struct
@@ -34,7 +33,7 @@ from karrot.pipeline.store.hadoop_filesystem import read_text, write_text
 from karrot.pipeline.stream.streaming_queries import start_query
 from karrot.reporters.base import Context, ReportFailed
 from karrot.reporters.cloudwatch.boto_client import PutMetricData
-from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, Dimensions, MetricKey
+from karrot.reporters.cloudwatch.data import Datum, Dimensions, MetricKey
 from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
 from karrot.reporters.cloudwatch.sender import Refusal, Sender, SendOutcome
 from karrot.settings.options import CloudWatch as Options
@@ -83,24 +82,24 @@ def notes_beside(spark: SparkSession, checkpoint: str) -> NoteStore:
 
 
 class Published(NamedTuple):
-    """The result of a batch. ``left_out`` counts unsent values by reason; ``trouble`` is the last error message."""
+    """The result of a batch. ``left_out`` counts unsent values by reason; ``problem`` is the last error message."""
 
     events: int = 0
     sent: int = 0
     calls: int = 0
     left_out: Mapping[str, int] = {}
-    trouble: str = ""
+    problem: str = ""
 
     @property
     def is_lost(self) -> bool:
         """Whether values became too old to send while CloudWatch did not accept them."""
-        return bool(self.trouble and self.left_out.get("expired"))
+        return bool(self.problem and self.left_out.get("expired"))
 
     def __str__(self) -> str:
         text = f"CloudWatch: {self.sent:,} values of {self.events:,} events in {self.calls:,} calls"
         if self.left_out:
             text += f"; left out: {', '.join(f'{many:,} {why}' for why, many in sorted(self.left_out.items()))}"
-        return f"{text}; {self.trouble}" if self.trouble else text
+        return f"{text}; {self.problem}" if self.problem else text
 
 
 class _NewerDataSender(Sender):
@@ -174,7 +173,7 @@ class Publisher:
         self._counts.clear()
         self._left_out.clear()
         now_ms = self.clock.wall_ms()
-        groups, heard, trouble = dict[GroupKey, GroupState](), dict[str, int](), ""
+        groups, heard, problem = dict[GroupKey, GroupState](), dict[str, int](), ""
         for number, stored in enumerate(self._events(lines), 1):
             event = stored.event
             key, log_ms = GroupKey(event.cluster, event.consumer), min(stored.received_at_ms, now_ms)
@@ -188,13 +187,13 @@ class Publisher:
             try:
                 self._reporter.publish(groups.values(), _BEGINNING, heard)
             except ReportFailed as failed:
-                trouble = f"{failed.reason}: {failed.text}"
-                _log.warning("not everything was sent", code="send_incomplete", reason=trouble)
+                problem = f"{failed.reason}: {failed.text}"
+                _log.warning("not everything was sent", code="send_incomplete", reason=problem)
                 if self.wait(failed.retry_in_s or 0):
-                    raise SendInterrupted(trouble) from failed
+                    raise SendInterrupted(problem) from failed
             else:
                 counts = self._counts
-                return Published(counts["events"], counts["sent"], counts["calls"], dict(self._left_out), trouble)
+                return Published(counts["events"], counts["sent"], counts["calls"], dict(self._left_out), problem)
 
     def _events(self, lines: Iterable[str]) -> Iterator[StoredEvent]:
         for line in lines:
@@ -228,7 +227,7 @@ class Fanout:
     clock: Clock
     tell: Callable[[Published], object] = lambda _published: None
 
-    def start(self, every: str | None = None) -> StreamingQuery:
+    def start(self, every: timedelta | None = None) -> StreamingQuery:
         """Start the query and return. Skip segments that are too old. Raises what `EventSource.lines` raises."""
         oldest_ms = self.clock.wall_ms() - 1000 * self.publisher.options.ttl_s - _CLOCKS_APART_MS
         written_since = F.col("written_at") >= F.lit(datetime.fromtimestamp(oldest_ms / 1000, UTC))

@@ -321,7 +321,7 @@ _DAY: Final = timedelta(days=1)
 _EXACT: Final = float(2**53)
 
 
-def moment(epoch_ms: Column) -> Column:
+def possible_timestamp(epoch_ms: Column) -> Column:
     """The timestamp of epoch milliseconds; NULL for an impossible number (0, negative, or after the year 9999)."""
     return F.when((epoch_ms > 0) & (epoch_ms < _END_OF_TIME_MS), F.timestamp_millis(epoch_ms))
 

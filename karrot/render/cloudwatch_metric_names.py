@@ -3,7 +3,7 @@
 import json
 from typing import NamedTuple
 
-from karrot.reporters.cloudwatch.datum_limits_and_batches import dimension_value, metric_name
+from karrot.reporters.cloudwatch.data import dimension_value, metric_name
 from karrot.reporters.prometheus.group_metrics import MetricNameQuery
 from karrot.settings.options import CloudWatch, Layout
 

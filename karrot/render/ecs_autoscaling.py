@@ -11,7 +11,7 @@ from hashlib import sha256
 from karrot.render import jinja_templates
 from karrot.render.cloudwatch_metric_names import CloudWatchMetric, heartbeat_of, lag_of, running_of, utilization_of
 from karrot.render.scaling_recipe import DAYS, Scaling
-from karrot.reporters.cloudwatch.datum_limits_and_batches import dimension_value
+from karrot.reporters.cloudwatch.data import dimension_value
 
 Statistic = tuple[CloudWatchMetric, str]
 Query = Mapping[str, str | Statistic]

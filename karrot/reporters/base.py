@@ -16,13 +16,13 @@ from karrot.eventlog.base import (
     READ_LIMIT,
     Cursor,
     Damaged,
-    EventLog,
     GroupState,
     LogSize,
     LogUnavailableError,
     ReporterState,
     StoredEvent,
 )
+from karrot.eventlog.event_log import EventLog
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -191,15 +191,9 @@ def backlog(log: EventLog, state: ReporterState, size: LogSize) -> Backlog:
     return Backlog(waiting, None if oldest is None else max(0, log.log_time_ms() - oldest.log_time_ms) / 1000)
 
 
-class Backoff(NamedTuple):
-    """A delay that doubles with each failure, from ``first_s`` up to ``most_s``."""
-
-    first_s: float = 1.0
-    most_s: float = 60.0
-
-    def spread_seconds(self, failures: int, random: Random) -> float:
-        """A random delay from half to all of the full delay, so that senders do not retry at the same time."""
-        return min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 30)) * random.uniform(0.5, 1)
+def retry_delay_s(failures: int, random: Random, *, first_s: float = 1.0, most_s: float = 60.0) -> float:
+    """A delay that doubles with each failure. It is random from a half on, so that senders do not retry together."""
+    return min(most_s, first_s * 2.0 ** min(failures - 1, 30)) * random.uniform(0.5, 1)
 
 
 REPORT_NOTE = "report"

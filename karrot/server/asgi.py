@@ -10,14 +10,18 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
-from karrot.eventlog.base import TURN_SHARE, OverloadedError, PendingAppend, UnconfirmedError
+from karrot.eventlog.base import TURN_SHARE, OverloadedError, UnconfirmedError
 from karrot.server.http import Connection, head_of
 from karrot.server.wsgi import Message, Scope, WsgiApplication, wsgi_pieces
 from karrot.web import webhook
 from karrot.web.context import WebContext
+
+if TYPE_CHECKING:
+    from karrot.intake import PendingAppend
 
 LARGE = 64 << 10
 """A body with more bytes counts against the limit of all large bodies, and is parsed in a thread."""
@@ -70,7 +74,6 @@ class AsgiApplication:
             pool.shutdown(wait=False, cancel_futures=True)
 
     async def _take_event(self, scope: Scope, receive: Receive) -> None:
-        """Read an event, append the event, wait for the commit, and answer."""
         headers = _headers(scope)
         client: Connection = scope["extensions"]["karrot"]
         body, held = bytearray(), 0

@@ -92,7 +92,6 @@ class Connection(HttpToolsProtocol):
         self.transport = self.cycle = self.scope = self._active = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes to the parser, unless the connection is closing."""
         if self.transport.is_closing():
             return
         self._owner.idle.pop(self, None)
@@ -154,14 +153,12 @@ class Connection(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def on_message_complete(self) -> None:
-        """Mark the request as completely received."""
         if self.parser.should_upgrade() and _length(self.headers):
             return  # the body follows, although the parser stops at Upgrade
         self._unread = False
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Serve the next request if it has arrived, or wait for it."""
         self.received_at = self.loop.time()
         if self.left or self.transport.is_closing():
             return
@@ -205,7 +202,6 @@ class Connection(HttpToolsProtocol):
         self._write_timer = self.loop.call_later(self._owner.body_s, self.raw.abort)
 
     def resume_writing(self) -> None:
-        """Cancel the timeout for reading the answer."""
         super().resume_writing()
         if self._write_timer is not None:
             self._write_timer.cancel()
@@ -243,7 +239,6 @@ class Connection(HttpToolsProtocol):
         self.tasks.add(self.loop.create_task(self._serve(cycle, app)))
 
     async def _serve(self, cycle: Any, app: Any) -> None:
-        """Let the application answer a request. The application handles its own errors."""
         try:
             await app(cycle.scope, cycle.receive, cycle.send)
         finally:
@@ -349,7 +344,6 @@ class HttpServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def release(self) -> None:
-        """Count a connection as ended."""
         self._open -= 1
         if self._open < self._most:
             self._listen()

@@ -16,7 +16,7 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -74,7 +74,6 @@ class Worker(GunicornWorker):  # type: ignore[misc]  # gunicorn has no types
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
 
     def run(self) -> None:
-        """Serve until gunicorn stops the worker."""
         put_events_first()
         service: ServedService = self.app.service
         application = AsgiApplication(service.context, service.wsgi, threads=self.cfg.threads)
@@ -111,21 +110,14 @@ class PlainLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     """Runs the parent process. ``run()`` does not return, but raises `SystemExit`.
 
-    ``options`` returns gunicorn's options: bind, workers, threads, certfile, keyfile. ``reload`` reads the settings
-    again, or logs the errors and keeps the old settings. ``build`` makes the service in each worker, after the fork.
+    A subclass has three methods. ``options`` returns gunicorn's bind, workers, threads, certfile and keyfile.
+    ``read_settings`` reads the settings again. ``build`` makes the service in each worker, after the fork.
     """
 
-    def __init__(
-        self, options: Callable[[], Mapping[str, Any]], reload: Callable[[], None], build: Callable[[], ServedService]
-    ) -> None:
-        self._options, self._reload, self._build = options, reload, build
-        self.service: ServedService | None = None
-        """The service of this worker. ``None`` before `load`."""
-
-        super().__init__()
+    service: ServedService | None = None
+    """The service of this worker. ``None`` before `load`."""
 
     def load_config(self) -> None:
-        """Set gunicorn's options from the settings, and the constant options."""
         options = {
             "worker_class": Worker,
             "logger_class": PlainLogger,
@@ -137,24 +129,23 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             "pre_fork": lambda _server, _worker: signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS),
             "worker_exit": lambda _server, worker: worker.app.close(),
             "proc_name": "karrot",
-            **self._options(),
+            **self.options(),
         }
         for name, value in options.items():
             self.cfg.set(name, value)
 
     def load(self) -> Any:
         """Build the service of this worker, and return its WSGI application. Called in the worker, after the fork."""
-        self.service = self._build()
+        self.service = self.build()
         return self.service.wsgi
 
     def reload(self) -> None:
         """Read the settings again, on SIGHUP in the parent process."""
-        self._reload()
+        self.read_settings()
         self.load_default_config()
         self.load_config()
 
     def close(self) -> None:
-        """Close the service at the end of a worker."""
         if self.service is not None:
             self.service.close()
 
@@ -174,7 +165,6 @@ class LeaderProcess:
         return self._shared[0]
 
     def hold(self, over: threading.Event) -> None:
-        """Be the leader until ``over`` is set."""
         self._shared[0] = os.getpid()
         over.wait()
         if self._shared[0] == os.getpid():

@@ -34,7 +34,7 @@ _AGAIN = "and Karrot starts another one"
 _ANSWER_S = 600.0
 """The seconds that the parent waits for an answer. The client's own timeouts are shorter, so a late child hangs."""
 
-_LOOK_S = 0.5
+_CHECK_S = 0.5
 _END_S = 5.0
 _LONGEST_PAUSE_S = 30.0
 
@@ -125,7 +125,7 @@ class ClientProcess:
 
     def _wait(self, child: _Child) -> None:
         hangs_at = self._seconds() + _ANSWER_S
-        while not child.connection.poll(_LOOK_S):
+        while not child.connection.poll(_CHECK_S):
             if self._stop is not None and self._stop.is_set():
                 raise Stopped
             if self._seconds() > hangs_at:

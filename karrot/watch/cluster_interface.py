@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from karrot.watch.kafka_admin import KafkaCluster
 
 PROPERTIES = "properties"
+NOBODY = ("", "")
+"""The host and client id of a partition without an owner."""
+
 _WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
 
 
@@ -60,8 +63,12 @@ class Description:
         return {place.topic for place in self.assigned} if self.state == "Stable" else set()
 
     @property
+    def owners(self) -> dict[TopicPartition, tuple[str, str]]:
+        """The host and client id of the member that owns each partition. Empty if the members are not known."""
+        return {at: (member.host, member.client_id) for member in self.members or () for at in member.assigned}
+
+    @property
     def assigned(self) -> set[TopicPartition]:
-        """The partitions that members own. The set is empty if the members are not known."""
         return {place for member in self.members or () for place in member.assigned}
 
     def owned(self, places: Collection[TopicPartition]) -> Collection[TopicPartition]:

@@ -6,11 +6,10 @@ One reading gives no verdicts, because a verdict needs several polls.
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from karrot.burrow.notification_rules import NameFilter
 from karrot.event import TopicPartition, readable
-from karrot.eventlog.watch_data_of_groups import GroupHealth
 from karrot.watch.cluster_interface import Cluster, Description, Failure, Listing
 
 _REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
@@ -42,31 +41,14 @@ class Stability:
         self.is_rebalancing = is_rebalancing
 
 
-class RetentionMargin(NamedTuple):
-    """The messages lost and the retention margin of a group, which `GroupHealth` defines."""
-
-    lost: int | None
-    margin: int | None
-
-
 def retention(
     committed: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-) -> RetentionMargin:
-    """Compute the lost messages and the retention margin over the partitions with a known log start and end."""
+) -> tuple[int | None, int | None]:
+    """The lost messages and the retention margin (`GroupHealth`) of the partitions with a known log start and end."""
     known = [(offset, starts[at], ends[at]) for at, offset in committed.items() if at in starts and at in ends]
     kept = [((at - start) / (end - start), at - start) for at, start, end in known if readable(end, at, start)]
-    return RetentionMargin(
-        lost=-sum(margin for _, margin in kept if margin < 0) if known else None,
-        margin=max(0, min(kept)[1]) if kept else None,
-    )
-
-
-def group_health(
-    group: str, described: Description, stability: Stability, kept: RetentionMargin, **more: Any
-) -> GroupHealth:
-    """Make the health of a group from Kafka's data, without a verdict. ``more`` has further fields."""
-    members = None if described.members is None else len(described.members)
-    return GroupHealth(group, described.state, members, described.coordinator, stability.rebalances, *kept, **more)
+    lost = -sum(margin for _, margin in kept if margin < 0) if known else None
+    return lost, max(0, min(kept)[1]) if kept else None
 
 
 _GONE = "unknown_topic_or_part"

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # the library'
 
 from karrot.event import FirstUnread, TopicPartition
 from karrot.eventlog.watch_data_of_groups import UNKNOWN_STATE
-from karrot.kafka.client_properties import without_moment
+from karrot.kafka.client_properties import without_duration
 from karrot.watch.cluster_interface import ClusterError, Description, Failure, GroupMember, Listing
 
 _TIMEOUT_S = 10.0
@@ -69,20 +69,20 @@ class KafkaCluster:
         self._seconds = seconds
         self._others: frozenset[str] = frozenset()
         self._list_all_at = -_LIST_ALL_S
-        self._trouble = ""
+        self._last_error = ""
         self._tokens = properties.get("oauth_cb")
         # librdkafka would log every attempt to connect. Karrot adds only the last error to its own error message.
-        self._client: dict[str, Any] = {"log_level": 0, **properties, "error_cb": self._note_trouble}
+        self._client: dict[str, Any] = {"log_level": 0, **properties, "error_cb": self._keep_error}
         self._admin = AdminClient(self._client)
 
     def groups(self) -> Listing:
         listed = self._result(self._ask(self._admin.list_consumer_groups))
         if not isinstance(listed, Failure) and listed.errors and not listed.valid:
             listed = _failure(listed.errors[0])  # no broker answered; a cluster without groups has no errors
-        self._admin.poll(0)  # lets the client call `_note_trouble` with its errors
+        self._admin.poll(0)  # lets the client call `_keep_error` with its errors
         if isinstance(listed, Failure):
             raise self._error(listed)
-        self._trouble = ""
+        self._last_error = ""
         groups = {each.group_id: _state(getattr(each, "state", None)) for each in listed.valid or ()}
         if not listed.errors and self._seconds() >= self._list_all_at:
             self._list_all_at = self._seconds() + _LIST_ALL_S
@@ -226,13 +226,13 @@ class KafkaCluster:
 
     def _error(self, failure: Failure) -> ClusterError:
         """Make the error for a request that the whole poll needs, with the client's last broker error."""
-        trouble = getattr(self._tokens, "trouble", "") or self._trouble
-        return ClusterError(failure.reason, f"{failure.text} {trouble}".strip())
+        reason = getattr(self._tokens, "failure", "") or self._last_error
+        return ClusterError(failure.reason, f"{failure.text} {reason}".strip())
 
-    def _note_trouble(self, error: KafkaError) -> None:
+    def _keep_error(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 (the library's name for this error)
-            text = without_moment(error.str())
-            self._trouble = f"(the last trouble with a broker: {text})"
+            text = without_duration(error.str())
+            self._last_error = f"(the last trouble with a broker: {text})"
 
 
 def _description(found: ConsumerGroupDescription) -> Description:

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from http import HTTPStatus
 from typing import NamedTuple
 
 import structlog
@@ -24,23 +23,23 @@ from karrot.clock import Clock
 from karrot.deletions import MISSING_MS, MissingGroups
 from karrot.event import ABANDONED, SOURCE_HEADER, LagEvent, Source, TopicPartition
 from karrot.eventlog import watch_data_of_groups
-from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, save_outcome
+from karrot.eventlog.base import LogUnavailableError, OverloadedError
+from karrot.eventlog.event_log import EventLog, save_outcome
 from karrot.eventlog.watch_data_of_groups import GroupHealth, WatchedCluster
-from karrot.http_client import ACCEPTED, HttpClient, Limits, RequestFailed
+from karrot.http_client import ACCEPTED, HttpClient, Limits, RequestFailed, Unavailable
 from karrot.intake import Intake
 from karrot.runbooks_and_remedies import WATCH
 from karrot.settings.options import Settings
 from karrot.watch.client_process import ClientProcess, Stopped
 from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, connect
-from karrot.watch.cluster_reader import Poll, Stability, group_health, poll_cluster, retention
+from karrot.watch.cluster_reader import Poll, Stability, poll_cluster, retention
 from karrot.watch.rings import BEYOND_END_POLLS, UnreadRecords
-from karrot.watch.saved_state import Keeper, Memory, dump, load, note_keeper
+from karrot.watch.saved_state import Keeper, Memory, dump, load, log_keeper
 from karrot.watch.verdicts_and_incidents import Life, deleted, see_owners, verdict, without_alarm
 
 _AT_ONCE = 8
 """The most events sent at once. The log commits them together. A receiving Karrot also has other requests."""
 
-_LONGEST_PAUSE_S = 30.0
 _SAVE_MS = 60_000
 _DEAD_MS = 300_000
 _NOT_KEPT = (LogUnavailableError, OverloadedError, OSError)
@@ -49,13 +48,17 @@ _log = structlog.get_logger(__name__)
 
 
 class PollOutcome(NamedTuple):
-    """The verdicts and deletions of one poll, the health of every group, and the number of groups of other kinds."""
+    """The verdicts and deletions of one poll, the health of every group, and the number of groups of other kinds.
+
+    ``without_offsets`` are the groups that have no committed offset on the watched topics.
+    """
 
     polled_at_ms: int
     seconds: float
     events: Sequence[LagEvent]
     groups: Sequence[GroupHealth]
     others: int = 0
+    without_offsets: Sequence[str] = ()
 
 
 Send = Callable[[PollOutcome, Callable[[], int]], None]
@@ -80,11 +83,8 @@ class IntakeSink:
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
         """Store the events, until the log refuses one."""
         try:
-            # Store a few events at a time. If the log refuses all events, only these few wait for the timeout.
-            for start in range(0, len(outcome.events), _AT_ONCE):
-                few = outcome.events[start : start + _AT_ONCE]
-                for _ in self._pool.map(lambda event: self._intake.accept(event, age_ms=age_ms()), few):
-                    pass
+            for few in _few_at_a_time(outcome.events):
+                list(self._pool.map(lambda event: self._intake.accept(event, age_ms=age_ms()), few))
             watched = WatchedCluster(
                 cluster=self._cluster,
                 polled_at_ms=outcome.polled_at_ms,
@@ -102,38 +102,27 @@ class IntakeSink:
         self._pool.shutdown()
 
 
-class _Refused(NamedTuple):
-    """A post that was not accepted. ``again_after_s`` is ``None`` if a retry would not help."""
-
-    event: LagEvent
-    problem: str
-    again_after_s: float | None = None
-
-
 class PostSink:
     """Posts each event to ``url`` in Burrow's format. A header says that the source is Kafka.
 
-    A post without an answer, or with the answer 503, is retried once, after the receiver's Retry-After. There is no
-    second retry, because the next poll has a new verdict. An event that is stored twice does no harm.
+    A failed post is retried once, after the receiver's Retry-After. There is no second retry, because the next poll has
+    a new verdict. An event that is stored twice does no harm.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str], pause: Callable[[float], object] = time.sleep) -> None:
-        self._client = HttpClient(
-            url, Limits(connections=_AT_ONCE), headers={SOURCE_HEADER: Source.KAFKA.value, **headers}
-        )
-        self._pause = pause
+        limits = Limits(connections=_AT_ONCE, pause=pause)
+        self._client = HttpClient(url, limits, headers={SOURCE_HEADER: Source.KAFKA.value, **headers})
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-watch")
         self._logged: frozenset[str] = frozenset()
 
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:  # noqa: ARG002 (Burrow's JSON has no age)
-        """Post the events. Log a problem only if the previous poll did not have it."""
-        refused = self._posted(outcome.events)
-        again = [each for each in refused if each.again_after_s is not None]
-        if again:
-            self._pause(max(each.again_after_s or 0.0 for each in again))
-            final = [each for each in refused if each.again_after_s is None]
-            refused = [*final, *self._posted([each.event for each in again])]
-        problems = Counter(each.problem for each in refused)
+        """Post the events, until none of a few gets an answer. Log a problem only if the last poll did not have it."""
+        problems = Counter[str]()
+        for few in _few_at_a_time(outcome.events):
+            failed = [error for error in self._pool.map(self._post, few) if error is not None]
+            problems.update(f"HTTP {error.status}" if error.status else error.said for error in failed)
+            if len(failed) == len(few) and all(isinstance(error, Unavailable) for error in failed):
+                break
         for problem in problems.keys() - self._logged:
             _log.warning(
                 "posts are not accepted",
@@ -150,19 +139,17 @@ class PostSink:
         self._pool.shutdown()
         self._client.close()
 
-    def _posted(self, events: Sequence[LagEvent]) -> list[_Refused]:
-        """Post each event once, and return the events that were not accepted."""
-        return [each for each in self._pool.map(self._post, events) if each is not None]
-
-    def _post(self, event: LagEvent) -> _Refused | None:
+    def _post(self, event: LagEvent) -> RequestFailed | None:
         try:
-            answer = self._client.post("", to_wire(event))
+            answer = self._client.post("", to_wire(event), retries=1)
         except RequestFailed as error:
-            return _Refused(event, error.said, 0.0)
-        if answer.status in ACCEPTED:
-            return None
-        can_help = answer.status == HTTPStatus.SERVICE_UNAVAILABLE and answer.retry_after_s <= _LONGEST_PAUSE_S
-        return _Refused(event, f"HTTP {answer.status}", answer.retry_after_s if can_help else None)
+            return error
+        return None if answer.status in ACCEPTED else answer.refusal()
+
+
+def _few_at_a_time(events: Sequence[LagEvent]) -> Iterator[Sequence[LagEvent]]:
+    """Split the events, so that only a few wait for a timeout if the receiver or the log takes none."""
+    return (events[start : start + _AT_ONCE] for start in range(0, len(events), _AT_ONCE))
 
 
 @dataclass(slots=True)
@@ -187,7 +174,7 @@ class Watcher:
     abandoned_after: int = 3600
     abandoned_groups: re.Pattern[str] | None = None
     count: Callable[..., None] = lambda *_args, **_labels: None
-    report: Callable[[str | None], None] = lambda _trouble: None
+    report: Callable[[str | None], None] = lambda _error: None
     _memory: Memory | None = None
     _saved_at_ms: int = 0
     _unread: UnreadRecords = field(default_factory=UnreadRecords)
@@ -215,7 +202,6 @@ class Watcher:
         return max(0.0, self.interval - self._since(started))
 
     def close(self) -> None:
-        """Save the state, and close the cluster."""
         if self._memory is not None:
             self._save(self._memory)
         self.cluster.close()
@@ -244,7 +230,9 @@ class Watcher:
         # Save before sending, so that after a crash the next process continues the incident under its id.
         if memory.incidents.open != before or started - self._saved_at_ms >= _SAVE_MS:
             self._save(memory)
-        outcome = PollOutcome(now_ms, self._since(started), events, groups, len(poll.listing.others))
+        without_offsets = [group for group, committed in poll.committed.items() if not committed]
+        others = len(poll.listing.others)
+        outcome = PollOutcome(now_ms, self._since(started), events, groups, others, without_offsets)
         self.send(outcome, lambda: self.clock.boot_ms() - started)
         failures = [*poll.failures.values(), *(each for what, each in unreadable.items() if what not in self._logged)]
         self._log_failures({**poll.failures, **unreadable})
@@ -315,11 +303,13 @@ class Watcher:
         for group, described in poll.described.items():
             committed, rings = poll.committed.get(group), memory.rings.groups.get(group, {})
             beyond_end = sum(ring.beyond_end >= BEYOND_END_POLLS and not ring.is_left for ring in rings.values())
-            yield group_health(
+            yield GroupHealth(
                 group,
-                described,
-                memory.stability[group],
-                retention(memory.rings.retained(group, committed or {}), poll.starts, poll.ends),
+                described.state,
+                None if described.members is None else len(described.members),
+                described.coordinator,
+                memory.stability[group].rebalances,
+                *retention(memory.rings.retained(group, committed or {}), poll.starts, poll.ends),
                 beyond_end=None if committed is None else beyond_end,
                 uncommitted=None if committed is None else len(self._uncommitted(poll, group)),
                 abandoned=memory.lives[group].text == ABANDONED,
@@ -390,7 +380,7 @@ def serve_watch(settings: Settings, log: EventLog, intake: Intake, clock: Clock,
         cluster=ClientProcess(partial(connect, settings.watch_bootstrap, settings.watch_client), stop),
         clock=clock,
         send=sink.send,
-        keeper=note_keeper(log, name),
+        keeper=log_keeper(log, name),
         interval=settings.watch_interval,
         groups=NameFilter.of(settings.watch_groups, settings.watch_exclude_groups),
         topics=NameFilter.of(settings.watch_topics, settings.watch_exclude_topics),

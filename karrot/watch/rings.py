@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from karrot.burrow.rules import DEFAULT_INTERVALS, TrackedPartition, Window
 from karrot.event import FirstUnread, OffsetSample, TopicPartition, readable
-from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, GroupMember
+from karrot.watch.cluster_interface import NOBODY, Cluster, ClusterError, Description, Failure
 
 BEYOND_END_POLLS = 2
 """If a broker has just become leader, an offset can be past the log end in one poll, but not in two polls in a row."""
@@ -256,21 +256,15 @@ class Rings:
         return {at: max(offset, unread.get(at, 0)) for at, offset in committed.items() if at not in ignored}
 
     def tracked(
-        self, group: str, members: Collection[GroupMember], without: Collection[TopicPartition]
+        self, group: str, owners: Mapping[TopicPartition, tuple[str, str]], without: Collection[TopicPartition]
     ) -> Iterator[TrackedPartition]:
         """Yield the partitions to evaluate. Their log end was known before this poll, and their topic still exists."""
-        owners = {place: member for member in members for place in member.assigned}
         for place, ring in sorted(self.groups.get(group, {}).items()):
             if place not in without and place in self._before:
-                owner, slots = owners.get(place), ring.window.slots
+                slots = ring.window.slots
                 committed = slots[-1].offset if slots[-1] else 0
-                yield TrackedPartition(
-                    *place,
-                    slots,
-                    [ring.unread_end(committed, log) for log in self.logs[place]],
-                    owner.host if owner else "",
-                    owner.client_id if owner else "",
-                )
+                ends = [ring.unread_end(committed, log) for log in self.logs[place]]
+                yield TrackedPartition(*place, slots, ends, *owners.get(place, NOBODY))
 
     def unjudged(self, group: str) -> set[TopicPartition]:
         """The partitions that do not have enough samples for a verdict yet, or whose topic the group may have left."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat, zip_longest
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ import structlog
 
 from karrot.burrow.rules import DEFAULT_EXPIRE_GROUP, Window
 from karrot.event import FirstUnread, OffsetSample, OpenIncident, TopicPartition
-from karrot.eventlog.base import EventLog
+from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.locks import flush
 from karrot.runbooks_and_remedies import WATCH
 from karrot.watch.cluster_reader import Stability
@@ -72,7 +73,7 @@ def file_keeper(path: Path) -> Keeper:
     return Keeper(lambda: path.read_bytes() if path.exists() else None, remember)
 
 
-def note_keeper(log: EventLog, cluster: str) -> Keeper:
+def log_keeper(log: EventLog, cluster: str) -> Keeper:
     """Keep the bytes in the event log, where the next leader finds them."""
     name = f"rings {cluster}"
     return Keeper(partial(log.recall, WATCH, name), partial(log.remember, WATCH, name))
@@ -86,8 +87,7 @@ class _Sample(NamedTuple):
     log_end: int | None = None
 
 
-def _kept_sample(one: OffsetSample) -> _Sample:
-    return _Sample(one.offset, one.timestamp_ms, one.lag, one.observed_at_ms, one.log_end)
+_sample_of = attrgetter(*_Sample._fields)  # of an `OffsetSample`
 
 
 class _Ring(msgspec.Struct, array_like=True):
@@ -137,7 +137,7 @@ def dump(memory: Memory, cluster: str, now_ms: int) -> bytes:
             [
                 _Ring(*at, one.silent, one.is_judged, samples, one.past, one.unowned, one.first, one.held)
                 for at, one in rings.groups.get(name, {}).items()
-                for samples in [[*map(_kept_sample, filter(None, one.window.slots))]]
+                for samples in [[_Sample(*_sample_of(each)) for each in one.window.slots if each]]
             ],
             memory.incidents.open.get(name),
             stability.rebalances,

@@ -23,7 +23,7 @@ from karrot.event import (
     TopicPartition,
 )
 from karrot.text import EPOCH
-from karrot.watch.cluster_interface import Description
+from karrot.watch.cluster_interface import NOBODY, Description
 from karrot.watch.rings import BEYOND_END_POLLS, Ring, Rings
 
 
@@ -97,24 +97,25 @@ def verdict(
     If only some partitions have enough samples for a verdict, all other partitions are OK. ``without`` are the
     partitions of deleted topics. An open transaction that holds back a consumer is an error after a window.
     """
-    tracked = list(rings.tracked(group, described.members or (), without))
+    owners = described.owners
+    tracked = list(rings.tracked(group, owners, without))
     unjudged = rings.unjudged(group)
     seen = {place: one for place, one in rings.uncommitted.get(group, {}).items() if 2 * one.polls >= rings.intervals}
     is_restarted = not tracked and bool(rings.groups.get(group, {}).keys() - without)
     if is_restarted or (not seen and all((one.topic, one.partition) in unjudged for one in tracked)):
         return None
     event = evaluate_group(cluster, group, tracked, now_ms, source=Source.KAFKA, show_all=True, allowed_lag=allowed_lag)
-    owners = {place: member for member in described.members or () for place in member.assigned}
     uncommitted = [
         PartitionLag(
             topic=place.topic,
             partition=place.partition,
-            owner=owners[place].host if place in owners else "",
-            client_id=owners[place].client_id if place in owners else "",
+            owner=host,
+            client_id=client_id,
             status_text=NEVER_COMMITTED,
             complete=0.0,
         )
         for place in sorted(seen)
+        for host, client_id in [owners.get(place, NOBODY)]
     ]
     event = event._replace(partitions=(*_by_commits(event, rings, unjudged, allowed_lag), *uncommitted))
     event = _with_proof(event, rings)

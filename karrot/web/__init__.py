@@ -8,7 +8,7 @@ import jinja2
 from flask import Flask
 
 from karrot.jinja_filters import FILTERS
-from karrot.render import runbooks_dir, templates_dir
+from karrot.render import templates_dir
 from karrot.runbooks_and_remedies import runbook_of_failing
 from karrot.web import error_answers, health, metrics, static_files, webhook
 from karrot.web.api import routes as api
@@ -50,11 +50,9 @@ def create_app(context: WebContext) -> Flask:
     app.url_map.merge_slashes = False  # never redirect: Burrow would repeat a POST as GET
     app.json.sort_keys = False  # type: ignore[attr-defined]  # of Flask's default provider
     app.extensions[EXTENSION] = context
+    app.extensions[metrics.EXTENSION] = metrics.LastScrape(context)
     app.extensions[page_cache.EXTENSION] = page_cache.PageCache(context.clock)
     app.extensions[static_files.EXTENSION] = static_files.load(templates_dir() / "web" / "static")
-    app.extensions[runbooks.EXTENSION] = runbooks.Runbooks(
-        runbooks_dir(), templates_dir() / "prometheus" / "alerts.yaml"
-    )
     _prepare_templates(app, context)
     error_answers.install(app)
     for module in (webhook, metrics, health, api, pages, runbooks, static_files):
@@ -75,6 +73,8 @@ def _prepare_templates(app: Flask, context: WebContext) -> None:
         now=lambda: instant(context.clock.wall_ms()),
         runbook_of_failing=runbook_of_failing,
         outage=lambda: banners.outage(context),
+        refusals=lambda: banners.refusals(context),
+        shown_state=app.extensions[metrics.EXTENSION].shown,
     )
     for name in _FIRST_TEMPLATES:
         app.jinja_env.get_template(name)

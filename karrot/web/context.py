@@ -12,7 +12,8 @@ from typing import TypeVar, cast
 from flask import Response, current_app, request
 
 from karrot.clock import Clock
-from karrot.eventlog.base import EventLog, LogUnavailableError
+from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.event_log import EventLog
 from karrot.intake import Intake
 from karrot.web.pages.last_weeks import AskLastWeeks
 

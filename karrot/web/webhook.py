@@ -11,11 +11,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 import structlog
-from flask import Blueprint, request
+from flask import Blueprint, Response, current_app, request
 
 from karrot.burrow.payload import MalformedPayload
 from karrot.event import SOURCE_HEADER, Source
-from karrot.eventlog.base import LogUnavailableError, OverloadedError, PendingAppend, UnconfirmedError
+from karrot.eventlog.base import LogUnavailableError, OverloadedError, UnconfirmedError
+from karrot.intake import PendingAppend
 from karrot.runbooks_and_remedies import CODES
 from karrot.web import auth
 from karrot.web.context import RESPONSE_HEADERS, WebContext, web_context
@@ -29,6 +30,7 @@ _PATH = "/burrow"
 _SOURCE = SOURCE_HEADER.lower()
 _CHUNK = 64 * 1024
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,9})(?:\r\n|$)", re.IGNORECASE)
+_LOGGED_EVERY_MS = 60_000
 _LONGEST_NUMBER = 4300
 """The most digits that Python converts to an integer."""
 
@@ -98,6 +100,20 @@ def receive() -> tuple[bytes, int, dict[str, str]]:
         raise problem from None
     status, headers, answer = ACCEPTED
     return answer, status, dict(headers)
+
+
+@routes.after_app_request
+def count_post_to_wrong_path(response: Response) -> Response:
+    """Count an event that was posted to a wrong path. Log at most one such event a minute."""
+    code = {404: "not_found", 405: "method_not_allowed"}.get(response.status_code)
+    if code is not None and request.method in METHODS:
+        context, logged_ms = web_context(), current_app.extensions.get(__name__, -_LOGGED_EVERY_MS)
+        context.intake.refuse(code, "")
+        if context.clock.boot_ms() - logged_ms >= _LOGGED_EVERY_MS:
+            current_app.extensions[__name__] = context.clock.boot_ms()
+            where = {"path": request.path[:200], "client": request.remote_addr, "problem": code}
+            _log.warning("a program posts to a wrong path instead of /burrow", code="wrong_path", **where)
+    return response
 
 
 def paths(context: WebContext) -> set[str]:

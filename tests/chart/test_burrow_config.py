@@ -147,12 +147,6 @@ def test_single_keys_of_the_built_in_notifier_can_be_changed_or_removed() -> Non
     assert notifier["headers"] == {"Idempotency-Key": "1", "X-Scope": "a"}
 
 
-def test_a_burrow_without_notifiers_needs_no_zookeeper() -> None:
-    toml = burrow_toml(KAFKA)
-    assert "notifier" not in toml
-    assert "zookeeper" not in toml
-
-
 # YAML has no NUL, and lone surrogates are not text. TOML and JSON differ in DEL and the line separators.
 texts = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=12)
 

@@ -39,40 +39,10 @@ def _container(values: Object) -> Object:
     return found
 
 
-def test_one_driver_judges_the_groups_and_posts_to_the_charts_own_karrot() -> None:
-    spec = only_object(render_values_file(SHAPE), "Deployment", NAME)["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
-    [container] = spec["template"]["spec"]["containers"]
-    assert container["args"] == [
-        "pipeline",
-        "evaluate",
-        "--cluster=prod-eu",
-        "--bootstrap-servers=kafka-0:9094,kafka-1:9094",
-        "--command-config=/etc/karrot/evaluate/client.properties",
-        "--to=karrot=https://karrot.monitoring:80",
-        "--every=60s",
-        "--metrics-port=9464",
-        "--wait=2m",
-        "--tables=s3://lag/tables",
-        "--conf=spark.driver.memory=4g",
-        "--conf=spark.sql.shuffle.partitions=8",
-        "--rules=allowed_lag=100",
-        "--group-denylist=^console-consumer-",
-    ]
-    assert {container[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")} == {"/healthz"}
-    assert {container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")} == {"metrics"}
-
-
 def test_the_command_knows_every_option_that_the_chart_passes() -> None:
     known = CliRunner().invoke(main, ["pipeline", "evaluate", "--help"]).output
     for values in (yaml.safe_load(SHAPE.read_text(encoding="utf-8")), _values(checkpoint="s3://lag/evaluate")):
         assert {each.partition("=")[0] for each in _container(values)["args"][2:]} - {*known.split()} == set()
-
-
-def test_no_driver_is_rendered_by_default() -> None:
-    assert [each.name for each in render_chart("karrot", {"pipeline": {"tables": "s3://lag/tables"}})] == [
-        each.name for each in render_chart("karrot")
-    ]
 
 
 def test_the_pod_is_that_of_the_pipeline_but_for_its_own_settings() -> None:

@@ -37,22 +37,6 @@ def test_the_minikube_values_open_a_port_of_the_node() -> None:
     assert (service["spec"]["type"], service["spec"]["ports"][0]["nodePort"]) == ("NodePort", 30500)
 
 
-@pytest.mark.parametrize("kind", ["ServiceMonitor", "PodMonitor"])
-def test_prometheus_keeps_the_names_of_clusters_and_finds_its_target(kind: str) -> None:
-    manifests = render_chart("karrot", {kind[0].lower() + kind[1:]: {"enabled": True}})
-    spec = only_object(manifests, kind)["spec"]
-    [endpoint] = spec.get("endpoints") or spec["podMetricsEndpoints"]
-    assert endpoint == {"port": "http", "path": "/metrics", "scheme": "http", "honorLabels": True, "interval": "30s"}
-    target = only_object(manifests, "Service")["metadata"]
-    labels = (
-        target["labels"]
-        if kind == "ServiceMonitor"
-        else only_object(manifests, "Deployment")["spec"]["template"]["metadata"]["labels"]
-    )
-    assert spec["selector"]["matchLabels"].items() <= labels.items()
-    assert spec["namespaceSelector"] == {"matchNames": [target["namespace"]]}
-
-
 def test_the_monitors_selector_does_not_find_burrow() -> None:
     values = yaml.safe_load((CHARTS / "karrot" / "ci" / "with-burrow.yaml").read_text(encoding="utf-8"))
     manifests = render_chart("karrot", values | {"serviceMonitor": {"enabled": True}})
@@ -120,13 +104,6 @@ def test_egress_is_allowed_only_for_features_that_are_on(values: dict[str, Any],
     assert outgoing(values) == ports
 
 
-def test_egress_to_an_existing_burrow_is_allowed() -> None:
-    policy = only_object(
-        render_chart("karrot", POLICY | {"config": {"burrow_url": "http://burrow:8000"}}), "NetworkPolicy"
-    )
-    assert {"to": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "burrow"}}}]} in policy["spec"]["egress"]
-
-
 def test_traffic_to_and_from_a_burrow_in_the_release_is_allowed_whatever_its_name() -> None:
     burrow = {"enabled": True, "nameOverride": "judge", "config": {"cluster": {"prod": {"servers": ["kafka:9092"]}}}}
     policy = only_object(render_chart("karrot", POLICY | {"burrow": burrow}), "NetworkPolicy", "karrot")["spec"]
@@ -140,16 +117,6 @@ def test_every_word_for_true_gives_prometheus_the_token(flag: object) -> None:
     values = {"auth": {"apiToken": "t"}, "config": {"metrics_auth": flag}, "serviceMonitor": {"enabled": True}}
     [endpoint] = only_object(render_chart("karrot", values), "ServiceMonitor")["spec"]["endpoints"]
     assert endpoint["authorization"] == {"credentials": {"name": "karrot-auth", "key": "apiToken"}}
-
-
-def test_ingress_from_burrow_prometheus_and_helm_test_is_allowed() -> None:
-    [rule] = only_object(render_chart("karrot", POLICY), "NetworkPolicy")["spec"]["ingress"]
-    assert [each["podSelector"]["matchLabels"]["app.kubernetes.io/name"] for each in rule["from"]] == [
-        "burrow",
-        "prometheus",
-        "karrot-test",
-    ]
-    assert rule["ports"] == [{"port": "http"}]
 
 
 def test_the_notes_have_the_section_that_burrow_needs() -> None:

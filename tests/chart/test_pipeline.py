@@ -117,10 +117,6 @@ def test_a_suspended_pipeline_has_no_pod() -> None:
     assert only_object(render_chart("karrot", _pipeline(suspend=True, kind="CronJob")), "CronJob")["spec"]["suspend"]
 
 
-def test_no_pipeline_is_rendered_by_default() -> None:
-    assert [each.name for each in render_chart("karrot") if each.kind in {"CronJob", "Deployment"}] == ["karrot"]
-
-
 def test_wrong_values_of_the_pipeline_are_refused() -> None:
     wrong: list[dict[str, Any]] = [{"kind": "Job"}, {"compactAt": "2:30"}, {"compactAt": "24:00"}, {"deriveArgs": []}]
     for values in wrong:

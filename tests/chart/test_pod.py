@@ -16,17 +16,6 @@ def pod(values: dict[str, Any] | None = None) -> dict[str, Any]:
     return body
 
 
-def test_there_is_one_pod_and_the_old_one_ends_before_the_new_one_begins() -> None:
-    spec = only_object(render_chart("karrot"), "Deployment")["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
-    assert spec["template"]["spec"]["volumes"][0] == {"name": "data", "emptyDir": {}}
-
-
-def test_variables_of_other_services_and_tokens_do_not_reach_the_pod() -> None:
-    spec = pod()["spec"]
-    assert (spec["enableServiceLinks"], spec["automountServiceAccountToken"]) == (False, False)
-
-
 @pytest.mark.parametrize(
     "changed",
     [
@@ -46,21 +35,11 @@ def test_a_change_outside_the_pods_configuration_does_not_roll_the_pod() -> None
     assert pod(BASE) == pod(BASE | changed)
 
 
-def test_a_new_version_of_the_chart_alone_does_not_roll_the_pod() -> None:
-    assert [name for name in pod()["metadata"]["labels"] if "chart" in name or "version" in name] == []
-
-
 def test_the_routes_of_the_probes_exist() -> None:
     client = make_website().client
     [container] = pod()["spec"]["containers"]
     paths = {container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
     assert {path: client.get(path).status_code for path in paths} == {"/healthz": 200, "/readyz": 200}
-
-
-def test_with_a_certificate_the_probes_speak_https() -> None:
-    [container] = pod({"tls": {"existingSecret": "cert"}})["spec"]["containers"]
-    asked = {container[f"{name}Probe"]["httpGet"]["scheme"] for name in ("startup", "liveness", "readiness")}
-    assert asked == {"HTTPS"}
 
 
 def test_an_image_is_named_by_tag_or_digest() -> None:
@@ -94,28 +73,6 @@ class TestSecrets:
             if secret in str(each)
         ] == []
 
-    def test_every_credential_is_a_file(self) -> None:
-        [container] = pod(self.OWN)["spec"]["containers"]
-        told = {each["name"]: each.get("value") for each in container["env"]}
-        assert told == {
-            "KARROT_BURROW_USERNAME": None,
-            "KARROT_BURROW_PASSWORD_FILE": "/etc/karrot/auth/password",
-            "KARROT_BURROW_TOKEN_FILE": "/etc/karrot/auth/token",
-            "KARROT_API_TOKEN_FILE": "/etc/karrot/auth/apiToken",
-        }
-
-    def test_a_key_that_is_missing_keeps_the_pod_from_starting(self) -> None:
-        """An optional key would leave the webhook open to everybody."""
-        spec = pod({"auth": {"existingSecret": "mine", "keys": {"passwordPrevious": "old"}}})["spec"]
-        [volume] = [each for each in spec["volumes"] if each["name"] == "auth"]
-        assert volume["secret"] == {
-            "secretName": "mine",
-            "defaultMode": 0o440,
-            "items": [{"key": "password", "path": "password"}, {"key": "old", "path": "passwordPrevious"}],
-        }
-        [user] = [each for each in spec["containers"][0]["env"] if each["name"] == "KARROT_BURROW_USERNAME"]
-        assert user["valueFrom"] == {"secretKeyRef": {"name": "mine", "key": "username"}}
-
     def test_each_secret_setting_has_a_file_in_the_pod(self) -> None:
         posting = ("username", "password", "passwordPrevious", "token", "tokenPrevious")
         keys = dict.fromkeys((*posting, "apiToken", "apiTokenPrevious"), "k")
@@ -135,23 +92,6 @@ class TestTheEventLog:
             "storageClassName": "gp3",
             "resources": {"requests": {"storage": "4Gi"}},
         }
-
-    def test_an_existing_claim_is_used(self) -> None:
-        manifests = render_chart("karrot", {"persistence": {"enabled": True, "existingClaim": "mine"}})
-        assert [each for each in manifests if each.kind == "PersistentVolumeClaim"] == []
-        [data] = [
-            each
-            for each in only_object(manifests, "Deployment")["spec"]["template"]["spec"]["volumes"]
-            if each["name"] == "data"
-        ]
-        assert data["persistentVolumeClaim"] == {"claimName": "mine"}
-
-
-def test_the_test_pod_is_not_behind_the_service() -> None:
-    manifests = render_chart("karrot")
-    [test] = [each for each in manifests if each.is_test]
-    worn = test.body["metadata"]["labels"]
-    assert not only_object(manifests, "Service")["spec"]["selector"].items() <= worn.items()
 
 
 def namespaces(manifests: list[Manifest]) -> dict[str, str]:

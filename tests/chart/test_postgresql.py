@@ -51,13 +51,6 @@ def test_a_pod_that_ends_serves_until_the_service_leaves_it_out() -> None:
     assert "lifecycle" not in alone, "no other pod serves in this time"
 
 
-def test_there_is_no_volume_for_data() -> None:
-    spec = pod(ONE)
-    assert [each["name"] for each in spec["volumes"]] == ["tmp"]
-    assert [each["mountPath"] for each in spec["containers"][0]["volumeMounts"]] == ["/tmp"]
-    assert "KARROT_DATA_DIR" not in only_object(render_chart("karrot", ONE), "ConfigMap")["data"]
-
-
 def test_several_pods_are_spread_over_zones_and_nodes_unless_the_values_say_how() -> None:
     spread = pod(TWO)["topologySpreadConstraints"]
     assert [each["topologyKey"] for each in spread] == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]

@@ -16,7 +16,9 @@ from karrot.cli.watch import _as_json, _as_table, _print
 from karrot.event import LagEvent, PartitionLag, Source
 from karrot.eventlog.watch_data_of_groups import GroupHealth
 from karrot.watch.poll_loop import PollOutcome
+from support.kafka.in_memory_kafka import make_member
 from support.kafka.mock_brokers import mock_brokers
+from support.kafka.watch_rig import NEW, WatchRig
 from support.waiting import wait_for
 
 
@@ -87,6 +89,21 @@ def test_a_poll_is_printed_as_a_table() -> None:
         "orders             ERR     100       90  Stable         3            1           2     0     500\n"
         "00:00:00 UTC: 2 groups; lag 100; 1 ERR; 1 not judged yet\n"
     )
+
+
+def test_a_group_that_never_committed_does_not_wait_for_a_verdict(tmp_path: Path) -> None:
+    rig = WatchRig(tmp_path)
+    rig.kafka.put("empty", {})
+    rig.kafka.put("console", {}, make_member(NEW))
+    rig.kafka.put("new", {NEW: 1000}, make_member(NEW))
+    endings = []
+    for polls in (3, 25):
+        rig.poll(polls, writes=0, reads={})
+        endings.append(_as_table(rig.outcomes[-1])[-2].partition("; ")[2])
+    assert endings == [
+        "2 without a committed offset; 1 not judged yet",
+        "lag 0 without 1 group; 2 OK; 1 without a committed offset",
+    ]
 
 
 def test_groups_that_are_not_watched_are_counted_below_the_table() -> None:

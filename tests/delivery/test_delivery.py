@@ -7,14 +7,8 @@ import pytest
 
 from karrot import telemetry
 from karrot.delivery import Delivery, Feed
-from karrot.eventlog.base import (
-    Cursor,
-    Damaged,
-    EventLog,
-    LogUnavailableError,
-    OverloadedError,
-    ReporterState,
-)
+from karrot.eventlog.base import Cursor, Damaged, LogUnavailableError, OverloadedError, ReporterState
+from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import Unreported
 from support.eventlog.appended_events import append_event

@@ -8,16 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from karrot.delivery import Delivery, Feed
-from karrot.eventlog.base import (
-    READ_LIMIT,
-    Counter,
-    Cursor,
-    Damaged,
-    EventLog,
-    LogUnavailableError,
-    ReporterState,
-    StoredEvent,
-)
+from karrot.eventlog.base import READ_LIMIT, Counter, Cursor, Damaged, LogUnavailableError, ReporterState, StoredEvent
+from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import ReportFailed, Unreported
 from support.eventlog.appended_events import append_event, append_many

@@ -94,7 +94,7 @@ class Chain:
         """Run ``karrot pipeline offsets``, which writes tables and a JSON topic."""
         self._tell("2. Spark takes them into tables, and onto a topic as JSON.")
         source = ("--source=kafka", f"--bootstrap-servers={self._kafka.bootstrap}", f"--cluster={CLUSTER}")
-        follow = ("--follow", "--every=1 second", "--ends-every=1s", f"--json-topic={_JSON_TOPIC}")
+        follow = ("--follow", "--every=1s", "--ends-every=1s", f"--json-topic={_JSON_TOPIC}")
         offsets = self._start(servers, "offsets", *source, *follow, self._jars)
         wait_for(lambda: _goes_on(offsets) and self._newest() is not None, _PATIENCE_S)
         self._show(_lines(offsets, "records = ")[-1])
@@ -104,7 +104,7 @@ class Chain:
 
     def _stop_and_go_on(self, servers: Servers, traffic: Traffic) -> tuple[Json, Json]:
         """Run ``karrot pipeline stale``; its alert fires when the consumer stops and clears when it continues."""
-        stale = self._start(servers, "stale", f"--stale-for={self._stale_for_s}s", "--every=1 second")
+        stale = self._start(servers, "stale", f"--stale-for={self._stale_for_s}s", "--every=1s")
         judged = self._directory / "tables/_checkpoints/stale/commits/0"
         wait_for(lambda: stale.exit_code is None and judged.exists(), _PATIENCE_S)
         traffic.reads = None

@@ -258,12 +258,12 @@ def test_the_report_is_that_of_a_local_run(page: Submitting, local: Local) -> No
     assert sum(one != other for one, other in lines) <= 1  # the time at which it was made
 
 
-def test_compacted_tables_and_a_stream_have_the_same_events(page: Submitting, local: Local) -> None:
+def test_compacted_tables_and_later_segments_have_the_same_events(page: Submitting, local: Local) -> None:
     tables, alone = page.folder / "tables", page.folder / "local"
     page.run("compact")
     assert_equal(alone, tables, ["events", "partitions"])
     shutil.copytree(page.folder / "all" / CLUSTERS[1], page.folder / "archive" / CLUSTERS[1])
-    page.run("stream")
+    page.run("ingest")
     local("ingest", "--archive", page.folder / "archive", "--tables", alone)
     assert_equal(alone, tables, ["events", "partitions"])
 

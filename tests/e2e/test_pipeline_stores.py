@@ -51,7 +51,7 @@ def test_the_pipeline_on_a_store_equals_a_local_one_and_no_reader_sees_a_day_emp
             assert "nothing changed" in commands.run("derive", *tables)
             assert "1 group from 2025-05-11 08:00" in commands.run("replay", *tables)
             commands.run("report", *tables, "--output", str(tmp_path / "report.html"))
-            commands.run("stream", *tables, *archive, "--once", "--to", "tables,cloudwatch")
+            commands.run("stream", *tables, *archive, "--once")
             alert = commands.run("stale", *tables, *_STALE)
             assert [json.loads(line)["state"] for line in alert.splitlines() if line.startswith("{")] == ["stale"]
             assert "{" not in commands.run("stale", *tables, *_STALE), "the alert came again"

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from karrot.event import GroupKey
-from karrot.eventlog.base import EventLog
+from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from support.eventlog.appended_events import append_event, group_names, stored_events
 from support.eventlog.event_log_contract import MAX_GROUPS, RETENTION_MS, STALE_MS

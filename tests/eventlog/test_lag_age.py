@@ -9,7 +9,8 @@ from karrot.burrow.payload import to_wire
 from karrot.event import AgeKind, GroupKey, LagAge, LagEvent, LogEnd, OffsetSample, Source, TopicPartition
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.log_end_history import MOST_PARTITIONS, LogEndHistory, lag_age
-from karrot.eventlog.sqlite.store import SIZE, MemoryEventLog, SqliteTransaction
+from karrot.eventlog.sqlite.store import MemoryEventLog, SqliteTransaction
+from karrot.eventlog.transaction_rules import LOG_END_BYTES
 from support.burrow.lag_age_scenarios import ROWS, errors
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.manual_clock import ManualClock
@@ -77,7 +78,7 @@ def stored_bytes(log: MemoryEventLog) -> tuple[int, int]:
     """Return the number of bytes that the log counts, and those of the stored histories."""
     with log._file.reading() as connection:
         counted: int = connection.execute("SELECT log_end_bytes FROM log").get
-        stored: int = connection.execute(f"SELECT coalesce(sum({SIZE}), 0) FROM log_ends").get
+        stored: int = connection.execute(f"SELECT coalesce(sum({LOG_END_BYTES}), 0) FROM log_ends").get
     return counted, stored
 
 

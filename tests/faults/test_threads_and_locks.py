@@ -29,12 +29,12 @@ EXPECTED = {
     ("sqlite", "run"): {"run karrot-delivery", "run karrot-duty-N", "run karrot-stdout", "run karrot-writer"},
     ("sqlite", "lock"): {
         "lock commit.lock of store.__init__",
-        "lock commit.lock of store.commit",
+        "lock commit.lock of store._ready",
         "lock leader.lock of store.lead",
     },
     ("sqlite", "unlock"): {
         "unlock commit.lock of store.__init__",
-        "unlock commit.lock of store.commit",
+        "unlock commit.lock of store._ready",
         "unlock leader.lock of store.resign",
     },
     ("postgres", "start"): {

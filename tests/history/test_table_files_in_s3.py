@@ -16,12 +16,8 @@ import pytest
 
 from karrot.history.duckdb_reader import Duck, Row
 from karrot.history.results import (
-    AnswerTooLarge,
     HistoryError,
     HistoryFailed,
-    TablesRefused,
-    TablesUnavailable,
-    TooSlow,
 )
 from karrot.history.table_files_in_folder import FilesChanged, TablesInFolder, time_limit
 from karrot.history.table_files_in_s3 import TablesInS3
@@ -107,20 +103,21 @@ def broken(request: pytest.FixtureRequest, bucket: Bucket, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("broken", "kind", "sentence"),
+    ("broken", "code", "sentence"),
     [
-        ("bucket", TablesRefused, "NoSuchBucket"),
-        ("endpoint", TablesUnavailable, "Could not connect to the endpoint"),
-        ("credentials", TablesRefused, "Unable to locate credentials"),
+        ("bucket", "tables_refused", "NoSuchBucket"),
+        ("endpoint", "tables_unavailable", "Could not connect to the endpoint"),
+        ("credentials", "tables_refused", "Unable to locate credentials"),
     ],
     indirect=["broken"],
 )
-def test_an_unusable_bucket_gives_one_sentence_with_a_code(
-    broken: Bucket, kind: type[HistoryFailed], sentence: str
-) -> None:
-    with History(broken) as history, pytest.raises(kind, match=rf"^{broken} cannot be listed: .*{sentence}") as raised:
+def test_an_unusable_bucket_gives_one_sentence_with_a_code(broken: Bucket, code: str, sentence: str) -> None:
+    with (
+        History(broken) as history,
+        pytest.raises(HistoryFailed, match=rf"^{broken} cannot be listed: .*{sentence}") as raised,
+    ):
         history.groups(WHOLE)
-    assert raised.value.code == {TablesRefused: "tables_refused", TablesUnavailable: "tables_unavailable"}[kind]
+    assert raised.value.code == code
 
 
 def test_only_data_of_the_wanted_days_is_listed_and_no_key_leaves_the_folder_of_the_copies(
@@ -196,9 +193,9 @@ def test_copies_have_a_largest_total_size_and_the_least_recently_used_make_room(
         with stored.at_hand([file]):
             assert Path(file.path).stat().st_size == 3_000
     assert ([Path(file.path).exists() for file in files], gate.asked) == ([True, False, True, True], 4)
-    with stored.at_hand(files[:2]), pytest.raises(AnswerTooLarge), stored.at_hand(files[2:]):
+    with stored.at_hand(files[:2]), pytest.raises(HistoryFailed, match=r"are copied$"), stored.at_hand(files[2:]):
         pass
-    with pytest.raises(AnswerTooLarge, match=r"^s3://.* has 0 MiB of data for this answer: at most 0 MiB are copied"):
+    with pytest.raises(HistoryFailed, match=r"^s3://.* has 0 MiB of data for this answer: at most 0 MiB are copied"):
         contents(stored)
     with stored.at_hand(files[:3]):
         pass
@@ -209,7 +206,7 @@ def test_after_the_time_limit_the_copy_goes_on_for_the_next_query(
 ) -> None:
     put(s3, bucket, FILE, b"first")
     gate.is_open.clear()
-    with time_limit(0.2), pytest.raises(TooSlow, match=r"^s3://.* did not give the answer within 0\.2 s$"):
+    with time_limit(0.2), pytest.raises(HistoryFailed, match=r"^s3://.* did not give the answer within 0\.2 s$"):
         contents(stored)
     gate.is_open.set()
     [file] = stored.files("lag_minute", lambda _day: True, now=True)
@@ -247,7 +244,7 @@ def test_a_copy_that_ends_after_the_tables_were_closed_leaves_nothing(
     for number in range(20):
         put(s3, bucket, f"lag_minute/day={DAY}/{number}.parquet", b"x")
     gate.is_open.clear()
-    with time_limit(0.2), pytest.raises(TooSlow):
+    with time_limit(0.2), pytest.raises(HistoryFailed, match=r"within 0\.2 s$"):
         contents(stored)
     stored.close()
     gate.is_open.set()
@@ -259,7 +256,7 @@ def test_many_copies_do_not_delay_a_listing(s3: Any, bucket: Bucket, stored: Tab
     for number in range(20):
         put(s3, bucket, f"lag_minute/day={DAY}/{number}.parquet", b"x")
     gate.is_open.clear()
-    with time_limit(0.2), pytest.raises(TooSlow):
+    with time_limit(0.2), pytest.raises(HistoryFailed, match=r"within 0\.2 s$"):
         contents(stored)
     assert stored.days("lag_minute", lambda _day: True) == (DAY,)
 
@@ -356,14 +353,14 @@ def ask(duck: Duck, query: str) -> list[Row]:
 @pytest.mark.parametrize("seconds", [0.2, 0])
 def test_a_query_beyond_its_time_limit_gives_one_sentence(duck: Duck, seconds: float) -> None:
     sentence = rf"lag_minute did not give the answer within {seconds} s$"
-    with History.limited(seconds), pytest.raises(TooSlow, match=sentence):
+    with History.limited(seconds), pytest.raises(HistoryFailed, match=sentence):
         ask(duck, "SELECT sum(lag_min + range) FROM {table}, range(1000000000000)")
     assert ask(duck, "SELECT 1 FROM {table}") == [(1,)]
 
 
 def test_an_answer_beyond_the_limits_of_memory_or_rows_gives_one_sentence(duck: Duck) -> None:
-    with pytest.raises(AnswerTooLarge, match="lag_minute has more than 10 rows"):
+    with pytest.raises(HistoryFailed, match="lag_minute has more than 10 rows"):
         ask(duck, "SELECT range FROM {table}, range(11)")
     assert len(ask(duck, "SELECT range FROM {table}, range(10)")) == 10
-    with pytest.raises(AnswerTooLarge, match="lag_minute needs more than 16MB of memory"):
+    with pytest.raises(HistoryFailed, match="lag_minute needs more than 16MB of memory"):
         ask(duck, "SELECT list(range || 'x' || hash(range)) FROM {table}, range(2000000)")

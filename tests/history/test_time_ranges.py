@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.history.time_ranges import DayRange, TimeRange, granularity, moment
+from karrot.history.time_ranges import DayRange, TimeRange, granularity, parse_time
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -23,8 +23,8 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
         ("2026-11-19 09:30+02:00", NOW.replace(day=19, hour=7, minute=30)),
     ],
 )
-def test_a_moment_is_an_iso_time_or_a_duration_before_now(text: str, meant: datetime) -> None:
-    read = moment(text, NOW)
+def test_a_time_is_an_iso_time_or_a_duration_before_now(text: str, meant: datetime) -> None:
+    read = parse_time(text, NOW)
     assert (read, read.utcoffset()) == (meant, timedelta(0))
 
 
@@ -46,20 +46,20 @@ def test_a_moment_is_an_iso_time_or_a_duration_before_now(text: str, meant: date
 )
 def test_anything_else_gives_one_sentence(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a time|must be") as raised:
-        moment(text, NOW)
+        parse_time(text, NOW)
     assert len(str(raised.value).splitlines()) == 1
 
 
 @given(st.text())
-def test_any_text_gives_a_moment_or_one_sentence(text: str) -> None:
+def test_any_text_gives_a_time_or_one_sentence(text: str) -> None:
     with suppress(ValueError):
-        assert moment(text, NOW).utcoffset() == timedelta(0)
+        assert parse_time(text, NOW).utcoffset() == timedelta(0)
 
 
 @given(st.integers(-(10**9), 10**9), st.sampled_from([UTC, timezone(timedelta(hours=-5))]))
 def test_an_iso_time_is_equal_after_a_round_trip(seconds: int, zone: timezone) -> None:
     written = (NOW + timedelta(seconds=seconds)).astimezone(zone)
-    assert moment(written.isoformat(), NOW) == written
+    assert parse_time(written.isoformat(), NOW) == written
 
 
 def test_a_time_range_ends_after_its_start_and_has_days_in_utc() -> None:

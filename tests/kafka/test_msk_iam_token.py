@@ -73,8 +73,8 @@ def no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatc
 def trouble_of(source: TokenSource) -> tuple[str, str]:
     with pytest.raises(NoToken) as raised:
         source()
-    assert source.trouble == str(raised.value)
-    return raised.value.reason, source.trouble
+    assert source.failure == str(raised.value)
+    return raised.value.reason, source.failure
 
 
 def test_a_missing_region_is_reported_at_the_start(no_aws: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_credentials_that_come_late_are_found_by_the_next_call(no_aws: pytest.Mo
     trouble_of(source)
     (tmp_path / "credentials").write_text("[late]\naws_access_key_id = AKIDEXAMPLE\naws_secret_access_key = x\n")
     source()
-    assert source.trouble == ""
+    assert source.failure == ""
 
 
 def test_the_client_of_kafka_says_why_there_is_no_token(no_aws: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_token_that_can_no_longer_be_renewed_is_in_the_error_of_the_poll() -> 
     def source(_config: str) -> tuple[str, float]:
         return "a token", 1e12
 
-    source.trouble = "AWS_MSK_IAM has no token: because"  # type: ignore[attr-defined]
+    source.failure = "AWS_MSK_IAM has no token: because"  # type: ignore[attr-defined]
     properties = {
         "bootstrap.servers": "127.0.0.1:1",
         "security.protocol": "SASL_PLAINTEXT",

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent, Source
 from karrot.event_json_line import line_of
-from karrot.eventlog.base import StoredEvent, groups
+from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.event_log import groups
 from karrot.eventlog.next_group_state import summarize
 from karrot.eventlog.sqlite import SqliteEventLog
 from karrot.pipeline.derive.incidents import incidents, without_summary

@@ -1,17 +1,16 @@
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest
-from karrot.pipeline.schemas_and_conversions import DERIVED, ENDS, with_day
-from karrot.pipeline.store.table_files import SOURCES, Tables
-from support.pipeline.event_rows import frame_of_rows
+from karrot.pipeline.schemas_and_conversions import DERIVED
+from karrot.pipeline.store.table_files import Tables
 from support.pipeline.expected_tables.all_tables import Rules, tables_of_archive
 from support.pipeline.expected_tables.comparison import assert_equal_tables
 from tools.history_generator.event_stream import MINUTE_MS
@@ -68,54 +67,6 @@ def test_every_row_of_every_table_equals_the_row_calculated_from_the_raw_segment
 ) -> None:
     assert_equal_tables(Path(tables.directory), expected)
     assert {name for name, rows in expected.items() if rows} == DERIVED.keys() - OF_COMMITS | {"events", "partitions"}
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("groups", [5], indirect=True)
-def test_a_day_that_grows_is_derived_in_parts_and_has_the_same_rows(
-    spark: SparkSession, tables: Tables, expected: dict[str, list[dict[str, Any]]], tmp_path: Path
-) -> None:
-    running = Tables(str(tmp_path))
-
-    def files() -> dict[str, int]:
-        """The parts of the day by the time at which they begin, each with the inode of its file."""
-        found = tmp_path.glob("lag_minute/*/*.parquet")
-        return {path.stem.partition("-")[2] or "0000": path.stat().st_ino for path in found}
-
-    def kept_after(batch: str, **rows: DataFrame) -> list[str]:
-        """Derive after a new batch. Return the parts that were not written again."""
-        before = files()
-        for name, each in rows.items():
-            running.write_batch(each, name, batch)
-        derive(spark, running, DeriveRules(), part_rows=4_500)
-        return sorted(begins for begins, inode in files().items() if before.get(begins) == inode)
-
-    def received(first: int, last: int) -> dict[str, DataFrame]:
-        hours = F.hour("received_at").between(first, last)
-        return {name: tables.read(spark, name).where(hours) for name in SOURCES}
-
-    assert kept_after("b-0", **received(0, 7)) == []
-    before = sorted(files())
-    # The last minutes of a part depend on the first events after it.
-    assert kept_after("b-8", **received(8, 15)) == before[:-1]
-    assert len(files()) > len(before) > 1
-    # Without the note, the names of the files say where the parts begin.
-    (tmp_path / "_derived.json").unlink()
-    before = sorted(files())
-    assert kept_after("b-16", **received(16, 23)) == []
-    assert sorted(files()) == before
-    assert_equal_tables(tmp_path, {name: expected[name] for name in DERIVED.keys() - {"verdict_runs"}})
-
-    # A late batch changes its part and all later parts.
-    late = tables.read(spark, "events").where(F.hour("received_at") == 9)
-    kept = kept_after("b-late", events=late.withColumn("log_id", F.lit("of another Karrot")))
-    assert kept == [begins for begins in before if begins < "0900"][:-1]
-
-    # Log ends make the day one part again.
-    sample = {"cluster": "another", "topic": "t", "partition": 0, "end_offset": 1, "observed_at_ms": _START_MS}
-    ends = frame_of_rows(spark, with_day(ENDS), [sample | {"day": date(2026, 11, 14)}])
-    assert kept_after("b-ends", ends=ends) == []
-    assert list(files()) == ["0000"]
 
 
 def test_every_planted_incident_is_in_the_tables_with_its_start_end_worst_status_and_peak(

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from karrot.render.dashboards import cloudwatch_dashboard
-from karrot.reporters.cloudwatch.datum_limits_and_batches import dimension_value
+from karrot.reporters.cloudwatch.data import dimension_value
 from support.autoscaling.scaling_recipes import RECIPES
 
 DOTS = [".", "..."]

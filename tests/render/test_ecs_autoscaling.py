@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from karrot.render.ecs_autoscaling import autoscaling
 from karrot.render.scaling_recipe import Scaling
-from karrot.reporters.cloudwatch.datum_limits_and_batches import dimension_value
+from karrot.reporters.cloudwatch.data import dimension_value
 from karrot.settings.options import GroupMetricName
 from support.autoscaling.metric_math_evaluator import Expression, Gaps
 from support.autoscaling.scaling_recipes import RECIPES, TOPIC, make_scaling, render_cloudformation

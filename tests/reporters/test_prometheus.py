@@ -13,12 +13,14 @@ from prometheus_client.core import Metric as ClientMetric
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
+from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector  # noqa: TC002 - next to the import that it is used with
 
 from karrot import __version__, mutes
 from karrot.burrow.payload import parse_rest, parse_webhook, to_wire
 from karrot.event import GroupKey, LagEvent, OffsetSample, Source
-from karrot.eventlog.base import Cursor, EventLog, GroupState, LogUnavailableError, ReporterState
+from karrot.eventlog.base import Cursor, GroupState, LogUnavailableError, ReporterState
+from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import observe
 from karrot.reporters.base import PullReporter
@@ -541,6 +543,32 @@ class Stranger:
         jobs = CounterMetricFamily("jobs", "Done.", labels=["kind"])
         jobs.add_metric(["mail"], 5)
         yield jobs
+
+
+def test_each_name_that_ends_in_a_unit_has_this_unit_in_openmetrics_only(log: MemoryEventLog) -> None:
+    tell(log)
+    collectors: dict[str, Collector] = {
+        "prometheus": collector(log, **ALL),
+        "process": ProcessCollector(registry=None),
+        "stranger": Stranger(),
+    }
+    text = b"".join(render(collectors, OPENMETRICS)[1]).decode()
+    units = {family.name: family.unit for family in openmetrics(text)}
+    assert units == {
+        name: end if (end := name.split("_")[-1]) in {"bytes", "ratio", "seconds"} else "" for name in units
+    }
+    assert (
+        units.items()
+        >= {
+            "karrot_consumer_lag_seconds": "seconds",
+            "karrot_consumer_complete_ratio": "ratio",
+            "karrot_event_handling_seconds": "seconds",
+            "karrot_reporter_archive_bytes": "bytes",
+            "process_cpu_seconds": "seconds",
+            "queue_size": "",
+        }.items()
+    )
+    assert "# UNIT" not in b"".join(render(collectors)[1]).decode()
 
 
 class Failing:

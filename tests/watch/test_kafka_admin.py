@@ -1,6 +1,5 @@
 """The real client reads librdkafka's own mock brokers, which have topics and commits but no lists of groups."""
 
-import sys
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -59,15 +58,6 @@ def test_a_missing_cluster_is_an_error_with_the_reason() -> None:
 def test_kafkas_name_of_an_error_is_the_reason() -> None:
     denied = _failure(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
     assert denied == Failure("group_authorization_failed", "Broker: Group authorization failed")
-
-
-def test_a_missing_client_library_gives_one_sentence_with_the_command_to_install_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    with pytest.raises(NotConnected) as raised:
-        connect(["kafka:9092"])
-    assert str(raised.value) == "watching Kafka needs confluent-kafka: pip install 'karrot-burrow[kafka]'"
 
 
 @pytest.mark.parametrize(

@@ -430,15 +430,6 @@ def test_the_same_problem_with_another_text_is_not_reported_again(rig: Rig) -> N
     assert [line["kafka_error"] for line in logs] == ["_timed_out", "_authentication"]
 
 
-def test_excluded_groups_are_not_requested() -> None:
-    rig = Rig(exclude="^console-")
-    rig.kafka.put("g", {A: 900}, make_member(A))
-    rig.kafka.put("console-consumer-1", {A: 900}, make_member(A))
-    rig.poll(6)
-    assert set(rig.kafka.asked) == {"g"}
-    assert set(rig.health()) == {"g"}
-
-
 def test_a_group_excluded_since_the_last_start_is_forgotten_and_not_reported_as_deleted(tmp_path: Path) -> None:
     rig = Rig(file_keeper(tmp_path / "state"))
     rig.kafka.put("console-consumer-1", {A: 900}, make_member(A))

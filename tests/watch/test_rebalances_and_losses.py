@@ -4,7 +4,7 @@ import pytest
 
 from karrot.event import TopicPartition
 from karrot.watch.cluster_interface import Description, GroupMember
-from karrot.watch.cluster_reader import RetentionMargin, Stability, retention
+from karrot.watch.cluster_reader import Stability, retention
 from support.kafka.in_memory_kafka import make_member
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -53,28 +53,28 @@ def test_rebalances_are_counted(descriptions: list[Description], rebalances: int
 @pytest.mark.parametrize(
     ("committed", "starts", "ends", "expected"),
     [
-        pytest.param({A: 50}, {A: 20}, {A: 90}, RetentionMargin(0, 30), id="thirty messages until unread ones go"),
-        pytest.param({A: 50, B: 25}, {A: 20, B: 20}, {A: 90, B: 90}, RetentionMargin(0, 5), id="the nearest partition"),
+        pytest.param({A: 50}, {A: 20}, {A: 90}, (0, 30), id="thirty messages until unread ones go"),
+        pytest.param({A: 50, B: 25}, {A: 20, B: 20}, {A: 90, B: 90}, (0, 5), id="the nearest partition"),
         pytest.param(
             {A: 300, B: 1000},
             {A: 200, B: 990},
             {A: 1000, B: 1001},
-            RetentionMargin(0, 100),
+            (0, 100),
             id="not a short log at its end",
         ),
-        pytest.param({A: 50}, {A: 70}, {A: 90}, RetentionMargin(20, 0), id="twenty are gone"),
-        pytest.param({A: 50, B: 10}, {A: 70, B: 12}, {A: 90, B: 20}, RetentionMargin(22, 0), id="gone in both"),
-        pytest.param({A: 50}, {A: 90}, {A: 90}, RetentionMargin(0, None), id="nothing is left to read"),
-        pytest.param({A: 70}, {A: 70}, {A: 90}, RetentionMargin(0, 0), id="the group is past the gone ones"),
-        pytest.param({A: 50}, {A: 50}, {A: 50}, RetentionMargin(0, None), id="nothing is unread"),
-        pytest.param({A: 50, B: 5}, {A: 20}, {A: 90, B: 9}, RetentionMargin(0, 30), id="what is not known is left out"),
-        pytest.param({A: 50}, {}, {A: 90}, RetentionMargin(None, None), id="nothing is known"),
+        pytest.param({A: 50}, {A: 70}, {A: 90}, (20, 0), id="twenty are gone"),
+        pytest.param({A: 50, B: 10}, {A: 70, B: 12}, {A: 90, B: 20}, (22, 0), id="gone in both"),
+        pytest.param({A: 50}, {A: 90}, {A: 90}, (0, None), id="nothing is left to read"),
+        pytest.param({A: 70}, {A: 70}, {A: 90}, (0, 0), id="the group is past the gone ones"),
+        pytest.param({A: 50}, {A: 50}, {A: 50}, (0, None), id="nothing is unread"),
+        pytest.param({A: 50, B: 5}, {A: 20}, {A: 90, B: 9}, (0, 30), id="what is not known is left out"),
+        pytest.param({A: 50}, {}, {A: 90}, (None, None), id="nothing is known"),
     ],
 )
 def test_messages_that_retention_deletes_unread_are_counted(
     committed: dict[TopicPartition, int],
     starts: dict[TopicPartition, int],
     ends: dict[TopicPartition, int],
-    expected: RetentionMargin,
+    expected: tuple[int | None, int | None],
 ) -> None:
     assert retention(committed, starts, ends) == expected

@@ -3,6 +3,7 @@
 import pytest
 
 from karrot.event import OffsetSample, TopicPartition
+from karrot.watch.cluster_interface import Description
 from karrot.watch.rings import Rings
 from support.kafka.in_memory_kafka import make_member
 
@@ -30,7 +31,7 @@ class Polls:
         self.now += 10_000
 
     def samples(self, place: TopicPartition = A) -> list[OffsetSample]:
-        [tracked] = [each for each in self.rings.tracked("g", (), ()) if (each.topic, each.partition) == place]
+        [tracked] = [each for each in self.rings.tracked("g", {}, ()) if (each.topic, each.partition) == place]
         return [slot for slot in tracked.slots if slot is not None]
 
 
@@ -105,23 +106,23 @@ def test_a_partition_without_a_committed_offset_is_forgotten(polls: Polls) -> No
     polls.see({A: 5, B: 5}, {A: 9, B: 9})
     polls.see({A: 5, B: 5}, {A: 9, B: 9})
     polls.see({B: 6}, {A: 9, B: 9})
-    assert [each.partition for each in polls.rings.tracked("g", (), ())] == [1]
+    assert [each.partition for each in polls.rings.tracked("g", {}, ())] == [1]
     polls.rings.forget_unread()
     assert set(polls.rings.logs) == {B}
 
 
 def test_no_sample_is_taken_before_a_log_end_is_known(polls: Polls) -> None:
     polls.see({A: 5, B: 5}, {A: 9})
-    assert list(polls.rings.tracked("g", (), ())) == []
+    assert list(polls.rings.tracked("g", {}, ())) == []
     polls.see({A: 5, B: 5}, {A: 9, B: 9})
-    assert [each.partition for each in polls.rings.tracked("g", (), ())] == [0]
+    assert [each.partition for each in polls.rings.tracked("g", {}, ())] == [0]
 
 
 def test_an_unreadable_log_end_is_replaced_by_the_last_known_one(polls: Polls) -> None:
     polls.see({A: 5}, {A: 9})
     polls.see({A: 6}, {})
     polls.see({A: 8}, {})
-    [tracked] = polls.rings.tracked("g", (), ())
+    [tracked] = polls.rings.tracked("g", {}, ())
     assert list(tracked.broker_offsets) == [9]
     assert [each.lag for each in polls.samples()] == [3, 1]
 
@@ -131,21 +132,21 @@ def test_deleted_messages_are_not_lag_and_the_sample_keeps_the_log_end_that_kafk
     polls.see({A: 100}, {A: 500}, starts={A: 480})
     polls.see({A: 100}, {A: 510}, starts={A: 500})
     assert [(each.offset, each.lag, each.log_end) for each in polls.samples()] == [(100, 400, None), (100, 20, 500)]
-    [tracked] = polls.rings.tracked("g", (), ())
+    [tracked] = polls.rings.tracked("g", {}, ())
     assert list(tracked.broker_offsets) == [500, 120, 110]
 
 
 def test_a_log_start_that_cannot_be_read_deletes_nothing(polls: Polls) -> None:
     polls.see({A: 5}, {A: 9}, starts={A: 7})
     polls.see({A: 5}, {A: 9})
-    assert [list(each.broker_offsets) for each in polls.rings.tracked("g", (), ())] == [[7, 9]]
+    assert [list(each.broker_offsets) for each in polls.rings.tracked("g", {}, ())] == [[7, 9]]
 
 
 def test_a_partition_has_the_name_of_its_member(polls: Polls) -> None:
     polls.see({A: 5, B: 5}, {A: 9, B: 9})
     polls.see({A: 5, B: 5}, {A: 9, B: 9})
-    reading = [make_member(B, host="/10.1.2.3", name="reader")]
-    assert [(each.owner, each.client_id) for each in polls.rings.tracked("g", reading, ())] == [
+    owners = Description("Stable", (make_member(B, host="/10.1.2.3", name="reader"),)).owners
+    assert [(each.owner, each.client_id) for each in polls.rings.tracked("g", owners, ())] == [
         ("", ""),
         ("/10.1.2.3", "reader"),
     ]

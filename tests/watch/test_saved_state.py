@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from karrot.event import OpenIncident, TopicPartition
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.watch.cluster_reader import Stability
-from karrot.watch.saved_state import Memory, dump, file_keeper, load, note_keeper
+from karrot.watch.saved_state import Memory, dump, file_keeper, load, log_keeper
 from support.manual_clock import ManualClock
 
 NOW = 1_800_000_000_000
@@ -110,6 +110,6 @@ def test_a_saved_file_is_on_the_disk_before_it_gets_its_name(tmp_path: Path, mon
 
 def test_a_note_belongs_to_one_cluster() -> None:
     log = MemoryEventLog(ManualClock())
-    note_keeper(log, "prod").remember(b"one")
-    assert note_keeper(log, "prod").recall() == b"one"
-    assert note_keeper(log, "dr").recall() is None
+    log_keeper(log, "prod").remember(b"one")
+    assert log_keeper(log, "prod").recall() == b"one"
+    assert log_keeper(log, "dr").recall() is None

@@ -1,7 +1,6 @@
 """Offsets that hold no record are no lag, an open transaction is found, and a record that waits is still an error."""
 
 from collections import Counter
-from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -12,7 +11,6 @@ from karrot.event import Kind, LagEvent, TopicPartition
 from karrot.signals import signals_of
 from karrot.watch import rings
 from karrot.watch.cluster_interface import ClusterError, Failure
-from karrot.watch.saved_state import file_keeper
 from support.kafka.in_memory_kafka import make_member
 
 DENIED = Failure("topic_authorization_failed", "Broker: Topic authorization failed")
@@ -181,30 +179,6 @@ def test_two_groups_at_one_offset_need_one_read_and_at_two_offsets_two(rig: Rig)
     rig.kafka.put("h", {A: 998}, make_member(A))
     assert {event.status_text for _ in range(20) for event in rig.poll()} == {"OK"}
     assert sorted(read[A] for read in rig.kafka.reads) == [998, 999]
-
-
-def test_after_a_restart_a_group_with_nothing_to_read_stays_ok(tmp_path: Path) -> None:
-    rig = Rig(file_keeper(tmp_path / "state"))
-    rig.kafka.gaps[A] = {999}
-    rig.kafka.put("g", {A: 999}, make_member(A))
-    rig.poll(15)
-    rig.watcher.close()
-    rig.restart()
-    assert set(statuses(rig, 15)) == {"OK"}
-
-
-def test_after_a_restart_the_incident_of_an_open_transaction_goes_on(tmp_path: Path) -> None:
-    rig = Rig(file_keeper(tmp_path / "state"))
-    rig.kafka.open_from[A] = 990
-    rig.kafka.put("g", {A: 990}, make_member(A))
-    before = the(rig.poll(20))
-    assert before.partitions[0].status_text == "OPEN_TRANSACTION"
-    rig.watcher.close()
-    rig.restart()
-    events = [the(rig.poll(max(1, 2 - number))) for number in range(15)]
-    assert {(event.partitions[0].status_text, event.incident_id) for event in events} == {
-        ("OPEN_TRANSACTION", before.incident_id)
-    }
 
 
 def test_partitions_of_consumers_that_are_slow_or_get_a_record_now_and_then_are_not_read(rig: Rig) -> None:

@@ -72,6 +72,10 @@ def rows(website: Website, **query: Any) -> list[str]:
     return Page(read(website, **query)).rows[1:]
 
 
+def words(text: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", "", text).split())
+
+
 def test_without_a_group_the_page_shows_the_configuration_to_paste_with_this_host() -> None:
     website = make_website()
     text = website.client.get("/", base_url="http://karrot.example:8080").text
@@ -169,7 +173,7 @@ def test_a_row_has_the_values_that_an_operator_needs() -> None:
     assert row.startswith("ERR orders-svc prod-eu 48,263 ")
     assert row.endswith("1 of 12 stopped 4 min 20 s 2 min 10 s ago")
     assert "1 of 1 group is not OK" in read(website)
-    assert 'Burrow of <bdi class="name">prod-eu</bdi> heard 2 min 10 s ago' in read(website)
+    assert "Burrow of prod-eu heard 2 min 10 s ago" in words(read(website))
 
 
 def test_a_silent_burrow_is_shown_while_others_still_post() -> None:
@@ -177,7 +181,7 @@ def test_a_silent_burrow_is_shown_while_others_still_post() -> None:
     website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_err_stop.json"))
     website.clock.advance(400_000)
     take(website, make_event(cluster="other"))
-    assert "</bdi> silent for 6 min 40 s" in read(website)
+    assert "prod-eu silent for 6 min 40 s" in words(read(website))
 
 
 def test_page_and_api_list_a_test_under_a_status_only_if_its_cluster_is_asked_for() -> None:
@@ -203,8 +207,8 @@ def test_a_burrow_that_is_cut_off_from_kafka_is_shown_although_it_still_posts() 
     take(website, make_event(status_text="OK"), make_event(cluster="other"))
     text = read(website)
     assert "Burrow reads no commits (prod-eu). Its lags are old." in text
-    assert '<bdi class="name">prod-eu</bdi> heard 0 s ago, reads no commits' in text
-    assert '<bdi class="name">other</bdi> heard 0 s ago</li>' in text
+    assert "Burrow of prod-eu heard 0 s ago, reads no commits" in words(text)
+    assert "Burrow of other heard 0 s ago Burrow of prod-eu" in words(text)
     for cluster, is_said in (("prod-eu", True), ("other", False)):
         of_group = read(website, "/group", cluster=cluster, consumer="orders-svc")
         assert ("Burrow has lost Kafka, so the status and the lag are old" in of_group) is is_said
@@ -241,15 +245,17 @@ def test_burrow_s_own_groups_are_shown_separately() -> None:
     )
     text = read(website)
     assert "1 of 2 groups is not OK" in text
-    assert "1 more group belongs to Burrow itself." in text
-    assert "The list counts all 3." in text
-    assert "All <b>3</b>" in text
+    assert "All <b>2</b>" in text
+    assert "Burrow&#39;s own <b>1</b>" in text or "Burrow's own <b>1</b>" in text
+    assert [row.split()[1] for row in rows(website)] == ["orders", "billing"]
+    assert [row.split()[1] for row in rows(website, status="BURROW")] == ["burrow-prod"]
+    assert [row.split()[1] for row in rows(website, q="burrow-")] == ["burrow-prod"]
     website.clock.advance(2000)
     take(website, make_event(consumer="orders", status_text="OK", incident_id=None, observed_at_ms=website.clock.wall))
     take(website, make_event(consumer="burrow-prod", max_lag=own, observed_at_ms=website.clock.wall))
     text = read(website)
     assert "Burrow itself is behind</h1>" in text
-    assert "belongs to Burrow itself, and is behind." in text
+    assert "The Burrow of prod-eu itself is behind on" in text
 
 
 def test_without_column_heads_the_form_has_the_order_and_screen_readers_the_table() -> None:
@@ -287,13 +293,14 @@ def test_a_printed_page_has_its_time() -> None:
 
 
 def test_the_page_filters_and_counts() -> None:
+    other = make_partition(topic="paid", client_id="c")
     website = take(
         make_website(),
         make_event(cluster="eu", consumer="orders", status_text="ERR"),
-        make_event(cluster="eu", consumer="payments"),
+        make_event(cluster="eu", consumer="payments", partitions=(), max_lag=other),
         make_event(cluster="us", consumer="orders", status_text="OK", incident_id=None),
     )
-    assert [row.split()[1:3] for row in rows(website, q="ORD")] == [["orders", "eu"], ["orders", "us"]]
+    assert [row.split()[1:3] for row in rows(website, q="RDERS", sort="group")] == [["orders", "eu"], ["orders", "us"]]
     assert [row.split()[1] for row in rows(website, cluster="eu", status="WARN")] == ["payments"]
     assert "No group matches." in read(website, q="nothing like it")
     assert website.client.get("/?status=BAD").status_code == 400
@@ -753,8 +760,8 @@ def test_home_page_reporters_page_and_api_use_one_word_for_the_state_of_a_report
     answered: Any = website.client.get("/api/v1/reporters").json
     states = {each["name"]: each["state"] for each in answered["reporters"]}
     assert states == {"prometheus": "idle", "stdout": "ok"}
-    assert all(f">{name}</bdi></a> {state}" in home for name, state in states.items())
-    assert [row.split()[:2] for row in listed] == [[state, name] for name, state in states.items()]
+    assert "prometheus not scraped yet stdout ok" in words(home)
+    assert [row.partition(" 1 ")[0] for row in listed] == ["not scraped yet prometheus – – – –", "ok stdout"]  # noqa: RUF001
 
 
 def test_the_reporters_page_shows_full_errors_and_refused_data() -> None:
@@ -764,6 +771,8 @@ def test_the_reporters_page_shows_full_errors_and_refused_data() -> None:
     refused = RefusedDatum("Lag {Cluster=a}", "too_old", "It was long ago.", website.clock.wall)
     report = Report(website.clock.wall, 0, (Fact("groups left out", "15.88 thousand"),), (), (refused,))
     website.log.remember("cloudwatch", REPORT_NOTE, msgspec.json.encode(report))
+    for path in ("/reporters", "/reporters/cloudwatch"):
+        assert read(website, path).lower().count("last send") == 1
     text = read(website, "/reporters")
     assert error in text
     assert "15.88 thousand" in text

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from structlog.testing import CapturingLogger
+from structlog.testing import CapturingLogger, capture_logs
 
 from karrot.event import GroupKey, Kind, Source
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, StoredEvent, UnconfirmedError
@@ -484,3 +484,16 @@ def test_events_are_counted_by_kind_so_that_a_missing_ok_is_noticed(recording: s
     website.client.post("/burrow", data=recorded_body(recording))
     counted = {counter.labels: counter.value for counter in website.log.counters() if "webhook_events" in counter.name}
     assert counted == {(("kind", kind),): 1}
+
+
+@ONLY_FLASK
+def test_posts_to_a_wrong_path_are_counted_and_logged_once_a_minute() -> None:
+    website = make_website()
+    with capture_logs() as logs:
+        for path in ("/burow", "/", "/burow"):
+            website.client.post(path, data=ERR_STOP)
+        website.client.get("/burow")
+        website.clock.advance(60_000)
+        website.client.put("/burow", data=ERR_STOP)
+    assert rejected(website) == {"not_found": 3, "method_not_allowed": 1}
+    assert [(line["path"], line["problem"]) for line in logs] == [("/burow", "not_found")] * 2

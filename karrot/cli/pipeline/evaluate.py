@@ -4,25 +4,20 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
-from click.core import ParameterSource
 
-from karrot.cli.errors import Refused, end_on_signals, valid
+from karrot.cli.errors import end_on_signals, valid
 from karrot.cli.options import follow_option, pattern_option, read_span
 from karrot.cli.pipeline import spark_options as shared
 from karrot.cli.pipeline.job_errors import JobCommand
 from karrot.cli.print_table import shown
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from karrot.pipeline.evaluate.bucket_state import EvaluateRules
     from karrot.pipeline.evaluate.job import EvaluatedBatch
     from karrot.pipeline.evaluate.metrics_and_health import EvaluateMetrics
@@ -35,11 +30,9 @@ _span = read_span(366 * 86_400)
 
 
 @click.command(cls=JobCommand, short_help="Judge every consumer group by Burrow's rules, from __consumer_offsets.")
-@shared.record_source_option
 @click.option("--cluster", required=True, metavar="NAME", help="Name of the cluster in the verdicts.")
 @shared.spark_options
 @shared.kafka_options
-@shared.record_file_options
 @click.option(
     "--to",
     "target",
@@ -72,12 +65,6 @@ _span = read_span(366 * 86_400)
 )
 @pattern_option("--group-allowlist", help="Judge only groups whose names match.")
 @pattern_option("--group-denylist", help="Do not judge groups whose names match.")
-@click.option(
-    "--burrow-toml",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="Take the rules from Burrow's settings file. Options override it. Settings that are not taken are printed.",
-)
-@click.option("--burrow-notifier", metavar="NAME", help="With --burrow-toml: the notifier, if there are several.")
 @click.option("--send-interval", callback=_span, help="Send a group at most this often.  [default: each time]")
 @click.option("--expire-group", default="7d", callback=_span, help="Forget a group this long after its last commit.")
 @shared.checkpoint_option(help="Folder of the rings and incidents.  [default: a folder in the tables]")
@@ -93,21 +80,17 @@ def evaluate(**asked: Any) -> None:
     Each receiver in --to gets every verdict. The token for Karrot comes from KARROT_BURROW_TOKEN. With kafka=TOPIC, the
     topic is in the cluster of --bootstrap-servers. With tables, no other command can write events to the same tables.
     """
-    asked |= _of_burrow(asked)
     rules, receivers = _rules(asked), valid(partial(_receivers, asked))
-    reached = shared.kafka_of(asked, "karrot-evaluate") if asked["source"] == shared.KAFKA else None
-    if reached is None and (asked["directory_in"] is None or asked["ends_input"] is None):
-        raise Refused("--source parquet needs --input and --ends-input")
+    reached = shared.kafka_of(asked, "karrot-evaluate")
     with shared.started("evaluate", asked) as (spark, unleased), ExitStack() as ending:
         from karrot.clock import SystemClock
         from karrot.pipeline.evaluate import job
         from karrot.pipeline.evaluate.job import to_tables
         from karrot.pipeline.evaluate.metrics_and_health import EvaluateMetrics
-        from karrot.pipeline.evaluate.recent_log_ends import LogEndsFromKafka, LogEndsFromParquet, LogEndSource
-        from karrot.pipeline.evaluate.verdict_destinations import to_each
+        from karrot.pipeline.evaluate.recent_log_ends import LogEndsFromKafka
         from karrot.pipeline.store.write_lease import EVENTS, evaluate_lease, writing
-        from karrot.pipeline.stream.record_sources import RecordsFromKafka, RecordsFromParquet, RecordSource
-        from karrot.pipeline.stream.streaming_queries import checkpoint_reader, run_queries
+        from karrot.pipeline.stream.record_sources import RecordsFromKafka
+        from karrot.pipeline.stream.streaming_queries import checkpoint_reader, repeated, run_queries
 
         clock, stop, cluster = SystemClock(), threading.Event(), asked["cluster"]
         if asked["follow"]:
@@ -115,24 +98,18 @@ def evaluate(**asked: Any) -> None:
         command, tables = f"karrot pipeline evaluate --cluster {cluster}", unleased
         for name in (evaluate_lease(cluster), *([EVENTS] if _TABLES in receivers else [])):
             tables = ending.enter_context(writing(spark, tables, name, command, wait=asked["wait"], stop=stop))
-        checkpoint = shared.checkpoint_in(spark, asked, tables.checkpoint(f"evaluate-{quote(cluster, safe='')}"))
+        checkpoint = shared.checkpoint_in(spark, asked, tables.checkpoint(evaluate_lease(cluster)))
         metrics = EvaluateMetrics(cluster, clock, asked["every"])
 
-        source: RecordSource
-        log_ends: LogEndSource
-        if reached is None:
-            source, log_ends = RecordsFromParquet(asked["directory_in"]), LogEndsFromParquet(spark, asked["ends_input"])
-            now_ms: Callable[[DataFrame, int], int] = job.newest_record_ms
-        else:
-            source = RecordsFromKafka(*reached, most=job.MOST_RECORDS)
-            log_ends = LogEndsFromKafka(reached.kafka, asked["ends_every"], partial(_not_read, metrics), clock)
-            ending.enter_context(log_ends.polling())
-            now_ms = partial(job.batch_time_ms, checkpoint_reader(spark, checkpoint))
-        deliver = partial(to_each, [each or to_tables(spark, tables, clock) for each in receivers.values()])
+        source = RecordsFromKafka(*reached, most=job.MOST_RECORDS)
+        log_ends = LogEndsFromKafka(reached.kafka, asked["ends_every"], partial(_not_read, metrics), clock)
+        ending.enter_context(repeated(log_ends.ask_if_due, stop))
+        now_ms = partial(job.batch_time_ms, checkpoint_reader(spark, checkpoint))
+        deliver = [each or to_tables(spark, tables, clock) for each in receivers.values()]
         seen = partial(_seen, metrics, checkpoint)
         asks = (source, log_ends, cluster, tables, checkpoint, rules, deliver, now_ms)
         evaluation = job.Evaluate(spark, *asks, seen=seen)
-        with shared.served(asked["metrics_port"], metrics, metrics.trouble):
+        with shared.served(asked["metrics_port"], metrics, metrics.problem):
             query = valid(partial(evaluation.start, asked["every"] if asked["follow"] else None))
             run_queries([query], stop=stop, follow=asked["follow"])
 
@@ -145,8 +122,8 @@ def _not_read(metrics: "EvaluateMetrics", summary: "PollSummary") -> None:
 def _seen(metrics: "EvaluateMetrics", checkpoint: str, batch: "EvaluatedBatch") -> None:
     """Count a batch in the metrics, and print why receivers refused verdicts. Names of groups are escaped."""
     metrics.took(batch)
-    for receiver in sorted({each.receiver for each in batch.delivery.refused}):
-        refused = [each for each in batch.delivery.refused if each.receiver == receiver]
+    for receiver in sorted({each.receiver for each in batch.refused}):
+        refused = [each for each in batch.refused if each.receiver == receiver]
         codes = ", ".join(f"{code} {count}" for code, count in sorted(Counter(each.code for each in refused).items()))
         one = shown(refused[0].consumer, getattr(sys.stderr, "encoding", None) or "utf-8")
         said = f"{receiver} refused {len(refused)} verdicts ({codes}), one of {one}; they are in {checkpoint}/refused"
@@ -155,54 +132,20 @@ def _seen(metrics: "EvaluateMetrics", checkpoint: str, batch: "EvaluatedBatch") 
         click.echo(f"karrot: {batch.unreadable} records could not be read; they are in the table quarantine", err=True)
 
 
-def _of_burrow(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the settings in Burrow's file for the options that the user did not set. Raises Refused."""
-    if asked["burrow_toml"] is None:
-        return {}
-    from karrot.pipeline.evaluate.burrow_settings import read_burrow_settings
-
-    try:
-        text = asked["burrow_toml"].read_text(encoding="utf-8")
-        found = read_burrow_settings(text, asked["cluster"], asked["burrow_notifier"])
-    except (OSError, ValueError) as error:
-        raise Refused(f"--burrow-toml {asked['burrow_toml']}: {error}") from error
-    source_of = click.get_current_context().get_parameter_source
-    given = {name for name in found.options if source_of(name) not in (None, ParameterSource.DEFAULT)}
-    taken = [each.shown for each in found.taken if each.option not in given]
-    _list(f"taken from {asked['burrow_toml']}", taken or ["nothing"])
-    _list("options override", [each.shown for each in found.taken if each.option in given])
-    _list("not taken, although verdicts depend on it", found.changing)
-    _list("not taken", found.left_out)
-    values = {name: value for name, value in found.options.items() if name not in given}
-    if values.get("threshold", 0) > _THRESHOLDS["OK"] and "karrot=" in asked["target"]:
-        said = f"with the threshold {values['threshold']}, Karrot does not get the lag of groups that are OK"
-        click.echo(f"karrot: {said}; add --threshold OK", err=True)
-    return values
-
-
-def _list(heading: str, names: Sequence[str]) -> None:
-    if names:
-        encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
-        click.echo(f"karrot: {heading}: {shown(', '.join(names), encoding)}", err=True)
-
-
 def _rules(asked: Mapping[str, Any]) -> "EvaluateRules":
     from karrot.burrow.notification_rules import NameFilter, NotifierSettings
     from karrot.pipeline.evaluate.bucket_state import EvaluateRules
 
-    own = NameFilter.of(asked["group_allowlist"], asked["group_denylist"])
     return EvaluateRules(
         asked["rules"],
         NotifierSettings(
             asked["threshold"],
             send_interval=asked["send_interval"].total_seconds() if asked["send_interval"] else 0,
-            send_close=asked.get("send_close", True),
-            send_once=asked.get("send_once", False),
+            send_close=True,
         ),
         int(asked["expire_group"].total_seconds()),
         lists_all=asked["partitions"] == "all",
-        read=tuple(each.joined(own) for each in asked.get("read", (NameFilter(),))),
-        sent=asked.get("sent", NameFilter()),
+        groups=NameFilter.of(asked["group_allowlist"], asked["group_denylist"]),
     )
 
 
@@ -239,8 +182,6 @@ def _topic(topic: str, asked: Mapping[str, Any]) -> "Deliver":
     from karrot.settings import types
     from karrot.settings.options import Kafka
 
-    if asked["bootstrap_servers"] is None:
-        raise Refused("--to kafka= needs --bootstrap-servers")
     topic = types.checked(types.topic, "--to kafka=", topic)
     options = Kafka(asked["bootstrap_servers"], topic, asked["command_config"])
     client_properties.read(options.properties)

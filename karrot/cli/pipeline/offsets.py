@@ -3,10 +3,10 @@
 import json
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 
@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=JobCommand, short_help="Write the records of __consumer_offsets to the tables.")
-@shared.record_source_option
+@click.option(
+    "--source",
+    type=click.Choice([shared.KAFKA, "parquet"]),
+    default=shared.KAFKA,
+    help="Where to read the records of __consumer_offsets.",
+)
 @name_option("--cluster", required=True, help="Name of the cluster in the tables.")
 @shared.spark_options
 @shared.kafka_options
@@ -32,9 +37,21 @@ if TYPE_CHECKING:
     "--json-topic", metavar="TOPIC", help="Also publish each commit to this topic, as JSON. The topic must exist."
 )
 @click.option("--ends-every", default="30s", callback=read_span(86_400), help="How often to sample log end offsets.")
-@shared.record_file_options
+@click.option(
+    "--input",
+    "directory_in",
+    callback=shared.read_spark_place,
+    metavar="DIR",
+    help="With --source parquet: the files with the records.",
+)
+@click.option(
+    "--ends-input",
+    callback=shared.read_spark_place,
+    metavar="DIR",
+    help="With --source parquet: files with log end offsets.",
+)
 @follow_option("Continue with new records until Ctrl-C.", default=False)
-@shared.trigger_option(default="10 seconds", help="With --follow: how often to read new records.")
+@shared.trigger_option(default="10s", help="With --follow: how often to read new records.")
 @shared.checkpoint_option(help="Folder that records what was read.  [default: a folder in the tables]")
 @shared.wait_option
 @json_option("Print the summary as one line of JSON.")
@@ -52,8 +69,8 @@ def offsets(**asked: Any) -> None:
     Spark cannot run here, if the connector is missing or if there is nothing to read.
     """
     cluster, follow = asked["cluster"], asked["follow"]
-    every = asked["trigger"] if follow else None
-    tell = click.echo if follow and not asked["as_json"] else lambda _told: None
+    every = asked["every"] if follow else None
+    tell = click.echo if follow and not asked["as_json"] else lambda _summary: None
     reached = shared.kafka_of(asked, "karrot-offsets") if asked["source"] == shared.KAFKA else None
     if reached is None:
         if asked["directory_in"] is None:
@@ -70,20 +87,20 @@ def offsets(**asked: Any) -> None:
         from karrot.pipeline.offsets.log_ends import LandEnds
         from karrot.pipeline.store.write_lease import offsets_lease, writing
         from karrot.pipeline.stream.record_sources import RecordsFromParquet
-        from karrot.pipeline.stream.streaming_queries import run_queries
+        from karrot.pipeline.stream.streaming_queries import repeated, run_queries
 
         stop = threading.Event()
         if follow:
             end_on_signals(stop)
         command = f"karrot pipeline offsets --cluster {cluster}"
         with writing(spark, tables, offsets_lease(cluster), command, wait=asked["wait"], stop=stop) as leased:
-            checkpoint = shared.checkpoint_in(spark, asked, leased.checkpoint(f"offsets-{quote(cluster, safe='')}"))
+            checkpoint = shared.checkpoint_in(spark, asked, leased.checkpoint(offsets_lease(cluster)))
             if reached is not None:
                 work = OffsetsFromKafka(cluster, reached, asked["ends_every"], asked["json_topic"], tell)
-                poll = work.poll(spark, leased)
+                poll = work.poll(spark, leased, stop)
                 job = work.job(spark, leased, poll, checkpoint)
-                beside = poll.look_if_due if follow else lambda: None
-                run_queries([job.start(every)], stop=stop, follow=follow, beside=beside)
+                with repeated(poll.look_if_due, stop) if follow else nullcontext():
+                    run_queries([job.start(every)], stop=stop, follow=follow)
                 if not follow:
                     poll.look()
                 looked = poll.total
@@ -118,13 +135,14 @@ class OffsetsFromKafka:
     reached: shared.Reached
     ends_every: timedelta
     json_topic: str | None
-    tell: Callable[[object], object] = lambda _told: None
+    tell: Callable[[object], object] = lambda _summary: None
 
-    def poll(self, spark: "SparkSession", tables: "Tables") -> "EndsPoll":
+    def poll(self, spark: "SparkSession", tables: "Tables", stop: threading.Event) -> "EndsPoll":
         from karrot.clock import SystemClock
         from karrot.pipeline.offsets.log_ends import EndsPoll, topics_of_late
 
-        poll = EndsPoll(spark, tables, self.cluster, self.reached.kafka, SystemClock(), self.ends_every, self.tell)
+        asked = (self.cluster, self.reached.kafka, SystemClock(), self.ends_every, self.tell)
+        poll = EndsPoll(spark, tables, *asked, stop=stop)
         poll.seen(topics_of_late(spark, tables, self.cluster))
         return poll
 
@@ -134,6 +152,7 @@ class OffsetsFromKafka:
         Raises ClusterError if Kafka does not answer, because Spark would retry for minutes.
         """
         from karrot.pipeline.offsets.job import JsonTopic, LandOffsets
+        from karrot.pipeline.store.write_lease import offsets_lease
         from karrot.pipeline.stream.record_sources import RecordsFromKafka
 
         topic = self.json_topic
@@ -145,7 +164,7 @@ class OffsetsFromKafka:
             RecordsFromKafka(*self.reached),
             self.cluster,
             tables,
-            checkpoint or tables.checkpoint(f"offsets-{quote(self.cluster, safe='')}"),
+            checkpoint or tables.checkpoint(offsets_lease(self.cluster)),
             JsonTopic(self.reached.brokers, topic) if topic else None,
             tell=self.tell,
             seen=poll.seen,

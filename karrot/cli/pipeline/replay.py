@@ -9,7 +9,7 @@ import click
 from karrot.cli.errors import NotDone, Refused, valid
 from karrot.cli.options import json_option, reads
 from karrot.cli.pipeline.job_errors import JobCommand
-from karrot.cli.pipeline.spark_options import read_rules, read_spark_place, spark_options, started
+from karrot.cli.pipeline.spark_options import read_rules, spark_options, started
 from karrot.cli.print_table import UNKNOWN, Column, PrintedTable, json_line, print_lines, safe
 from karrot.text import count, counted, duration, iso_ms, to_minute
 
@@ -24,9 +24,9 @@ _MOST_GROUPS = 20
 
 
 def _read_moment(_context: click.Context, _option: click.Parameter, text: str | None) -> datetime | None:
-    from karrot.history.time_ranges import moment
+    from karrot.history.time_ranges import parse_time
 
-    return valid(lambda: moment(text, datetime.now(UTC))) if text else None
+    return valid(lambda: parse_time(text, datetime.now(UTC))) if text else None
 
 
 def _span(least_s: int, most_s: int) -> Any:
@@ -117,12 +117,6 @@ _GROUPS = (
     callback=_span(0, 7 * _DAY_S),
     help="An incident is a flap if it starts within this time after the end of the group's previous incident.",
 )
-@click.option(
-    "--output",
-    callback=read_spark_place,
-    metavar="DIR",
-    help='Write two tables, "statuses" and "standstills", to this directory or URL.',
-)
 @json_option("Print one line of JSON instead of tables and sentences.")
 def replay(**asked: Any) -> None:
     """Judge the commits and log ends in the tables by several sets of Burrow's rules, and compare the results.
@@ -140,7 +134,7 @@ def replay(**asked: Any) -> None:
 
         request = job.ReplayRequest(**{name: asked[name] for name in job.ReplayRequest.__slots__})
         try:
-            done = job.replay(spark, tables, request, asked["output"])
+            done = job.replay(spark, tables, request)
         except job.NothingToReplayError as error:
             raise NotDone(str(error)) from error
     print_lines([json_line(replayed_json(done))] if asked["as_json"] else replayed_lines(done))
@@ -226,9 +220,9 @@ def _rule_set_fields(one: "RuleSetOutcome") -> dict[str, Any]:
         "minutes_not_ok": one.minutes_not_ok,
         "incidents_without_standstill": one.without_standstill,
         "incidents_alone": one.alone,
-        "delay_seconds": [each.delay for each in one.found],
+        "delay_seconds": list(one.delays),
         "delay_seconds_median": one.median_delay,
-        "shift_seconds": [each.delay for each in one.alike],
+        "shift_seconds": list(one.shifts),
     }
 
 

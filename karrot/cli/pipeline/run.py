@@ -4,6 +4,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import time
 from functools import partial
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _TIME: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
 _NO_SPACE: Final = re.compile(r"No space left|Disk quota exceeded")
 _NO_HEAP: Final = "OutOfMemoryError"
+_LOOK_S: Final = 2
 
 
 def _time_of_day(_context: click.Context, option: click.Parameter, text: str) -> time | None:
@@ -100,28 +102,32 @@ def run(**asked: Any) -> None:
     metrics = RunMetrics(started_s=clock.wall_ms() / 1000, interval_s=asked["every"].total_seconds())
     health = TurnHealth(clock, asked["turn_limit"])
     with shared.served(asked["metrics_port"], metrics, health), shared.started("run", asked) as (spark, tables):
-        from karrot.pipeline.run.pipeline_steps import Jobs, ended_in_time, ended_with_spark, is_alive, log_poll, polled
+        from karrot.pipeline.run import pipeline_steps
         from karrot.pipeline.run.step_loop import CannotContinue, TurnLoop
+        from karrot.pipeline.stream.streaming_queries import repeated
 
         end_on_signals(stop)
-        jobs = Jobs(spark, tables, clock, metrics)
+        jobs = pipeline_steps.Jobs(spark, tables, clock, metrics)
         if (before := jobs.last_success()) is not None:
             metrics.set(LAST_SUCCESS, min(before, clock.wall_ms() / 1000))
-        told = None if offsets is None else replace(offsets, tell=partial(log_poll, metrics))
-        poll = None if told is None else told.poll(spark, tables)
+        logged = None if offsets is None else replace(offsets, tell=partial(pipeline_steps.log_poll, metrics))
+        poll = None if logged is None else logged.poll(spark, tables, stop)
         steps = _steps(asked, jobs, open_source, offsets, poll)
         turns = TurnLoop(
             steps, asked["every"], clock, metrics, partial(_explained, spark, asked), stop, jobs.remember_success
         )
-        health.watched = (turns, partial(is_alive, spark))
-        with ended_in_time(spark, stop), polled(poll if asked["follow"] else None, turns):
+        health.watched = (turns, partial(pipeline_steps.is_alive, spark))
+        with ExitStack() as beside:
+            beside.enter_context(pipeline_steps.ended_in_time(spark, stop))
+            if poll is not None and asked["follow"]:
+                beside.enter_context(repeated(partial(pipeline_steps.poll_if_due, poll, turns), stop))
             try:
-                with ended_with_spark(partial(is_alive, spark), stop):
+                with repeated(partial(pipeline_steps.require_alive, spark), stop, _LOOK_S):
                     failed = turns.run() if asked["follow"] else turns.turn()
             except CannotContinue as error:
                 raise NotDone(str(error)) from error
     if failed:
-        raise NotDone("\n".join(trouble.reason for trouble in failed))
+        raise NotDone("\n".join(each.reason for each in failed))
 
 
 def _offsets_of(asked: Mapping[str, Any]) -> OffsetsFromKafka | None:
@@ -129,8 +135,6 @@ def _offsets_of(asked: Mapping[str, Any]) -> OffsetsFromKafka | None:
         if asked["json_topic"] is not None:
             raise Refused("--json-topic needs --offsets")
         return None
-    if asked["bootstrap_servers"] is None:
-        raise Refused("--offsets needs --bootstrap-servers")
     reached = shared.kafka_of(asked, "karrot-offsets")
     return OffsetsFromKafka(asked["cluster"], reached, asked["ends_every"], asked["json_topic"])
 

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
     from karrot.watch.kafka_admin import KafkaCluster
 
-_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _HALT_S: Final = 5
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -172,27 +170,14 @@ def _stop(spark: "SparkSession") -> None:
     spark.stop()
 
 
-def _spark_interval(text: str) -> str:
-    if short := re.fullmatch(r"([0-9]{1,9}) ?(ms|s|m|h|d|)", text.strip()):
-        return f"{short[1]} {_UNITS[short[2] or 's']}"
-    if not re.fullmatch(r"(?: *[0-9]{1,9} +(?:millisecond|second|minute|hour|day)s?)+", text.strip(), re.IGNORECASE):
-        raise ValueError(text)
-    return text.strip()
-
-
-read_trigger = reads(
-    lambda types: types.ValueKind(_spark_interval, "a duration such as 10 seconds, 1 minute, 30s or 500ms")
-)
-"""Reads an interval in Spark's form."""
-
-trigger_option = partial(click.option, "--every", "trigger", callback=read_trigger, metavar="DURATION")
-
+trigger_option = partial(click.option, "--every", callback=read_span(86_400), metavar="DURATION")
+"""The option for the time between two batches of a streaming query."""
 
 KAFKA = "kafka"
 """The value of ``--source`` for Kafka."""
 
 kafka_options = option_set(
-    brokers_option(help="With --source kafka: Kafka brokers."),
+    brokers_option(help="Kafka brokers. Needed to read from Kafka."),
     click.option(
         "--command-config",
         type=click.Path(path_type=Path, dir_okay=False),
@@ -206,33 +191,6 @@ kafka_options = option_set(
     ),
 )
 """The options for Kafka, which `kafka_of` reads."""
-
-_PARQUET = "parquet"
-
-record_source_option = click.option(
-    "--source",
-    type=click.Choice([KAFKA, _PARQUET]),
-    default=KAFKA,
-    help="Where to read the records of __consumer_offsets.",
-)
-"""The option for the source of the records of ``__consumer_offsets``."""
-
-record_file_options = option_set(
-    click.option(
-        "--input",
-        "directory_in",
-        callback=read_spark_place,
-        metavar="DIR",
-        help="With --source parquet: the files with the records.",
-    ),
-    click.option(
-        "--ends-input",
-        callback=read_spark_place,
-        metavar="DIR",
-        help="With --source parquet: files with log end offsets.",
-    ),
-)
-"""The options for records in Parquet files."""
 
 _ARCHIVE = "archive"
 
@@ -270,7 +228,7 @@ def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
 
     addresses, properties = asked["bootstrap_servers"], asked["command_config"]
     if addresses is None:
-        raise Refused("--source kafka needs --bootstrap-servers")
+        raise Refused("Kafka needs --bootstrap-servers")
     return Reached(
         valid(partial(KafkaConnection.of, addresses, properties)),
         valid(partial(connect, addresses, properties, client_id=client_id)),

@@ -40,7 +40,7 @@ _span = read_span(3_660 * 86_400)
     help="POST each line to this URL, as JSON.",
 )
 @follow_option("Continue until Ctrl-C, or judge the data in the tables once, and end.", default=True)
-@trigger_option(default="10 seconds", help="How often to read new commits and log ends.")
+@trigger_option(default="10s", help="How often to read new commits and log ends.")
 @click.option(
     "--look-back",
     default="1d",
@@ -66,17 +66,17 @@ def stale(**asked: Any) -> None:
     with started("stale", asked) as (spark, tables):
         from karrot.pipeline.stream.streaming_queries import run_queries
 
-        stop, troubled = threading.Event(), list["DeliverySummary"]()
+        stop, undelivered = threading.Event(), list["DeliverySummary"]()
         checkpoint = checkpoint_in(spark, asked, tables.checkpoint("stale"))
         since = (datetime.now(UTC) - asked["look_back"]).date()
-        job = StaleAlerts(spark, tables, checkpoint, asked["length"], since, deliver, partial(_tell, troubled))
+        job = StaleAlerts(spark, tables, checkpoint, asked["length"], since, deliver, partial(_tell, undelivered))
         if asked["follow"]:
             end_on_signals(stop)
         say_if_empty(spark, tables, once=not asked["follow"])
-        query = valid(partial(job.start, asked["trigger"] if asked["follow"] else None))
+        query = valid(partial(job.start, asked["every"] if asked["follow"] else None))
         run_queries([query], stop=stop, follow=asked["follow"])
-    if troubled and not asked["follow"]:
-        raise NotDone(f"{troubled[-1].unsent} lines were not delivered, run again: {troubled[-1].trouble}")
+    if undelivered and not asked["follow"]:
+        raise NotDone(f"{undelivered[-1].unsent} lines were not delivered, run again: {undelivered[-1].problem}")
 
 
 def say_if_empty(spark: "SparkSession", tables: "Tables", *, once: bool) -> None:
@@ -92,11 +92,12 @@ def say_if_empty(spark: "SparkSession", tables: "Tables", *, once: bool) -> None
     click.echo(f"karrot: {said}; waiting for the first", err=True)
 
 
-def _tell(troubled: list["DeliverySummary"], told: "DeliverySummary") -> None:
-    """Print why the webhook did not accept lines. Then ``troubled`` has this batch if the batch failed."""
-    troubled[:] = [told] if told.trouble else []
-    if told.trouble:
-        dropped = f", the {told.dropped} oldest were dropped" if told.dropped else ""
+def _tell(undelivered: list["DeliverySummary"], summary: "DeliverySummary") -> None:
+    """Print why the webhook did not accept lines. Then ``undelivered`` has this batch if the batch failed."""
+    undelivered[:] = [summary] if summary.problem else []
+    if summary.problem:
+        dropped = f", the {summary.dropped} oldest were dropped" if summary.dropped else ""
         click.echo(
-            f"karrot: the webhook did not accept a line ({told.trouble}): {told.unsent} lines wait{dropped}", err=True
+            f"karrot: the webhook did not accept a line ({summary.problem}): {summary.unsent} lines wait{dropped}",
+            err=True,
         )

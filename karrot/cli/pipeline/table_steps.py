@@ -119,7 +119,7 @@ def derive(**asked: Any) -> None:
 @shared.event_source_options
 @shared.spark_options
 @follow_option("Continue with new events until Ctrl-C.", default=False)
-@shared.trigger_option(default="30 seconds", help="With --follow: how often to read new events.")
+@shared.trigger_option(default="30s", help="With --follow: how often to read new events.")
 @shared.checkpoint_option(help="Folder that records which events were read.  [default: a folder in the tables]")
 @shared.wait_option
 @json_option("Print the summary as one line of JSON.")
@@ -127,7 +127,7 @@ def ingest(**asked: Any) -> None:
     """Write new events from the archive or a topic to the tables "events", "partitions" and "quarantine".
 
     The command counts every line: lines read = events + quarantined + duplicates. You can run it again at any time,
-    even after a crash. Only one ingest or stream can write the same tables at the same time.
+    even after a crash. Only one ingest can write the same tables at the same time.
 
     The exit code is 1 if a batch failed, if Kafka does not answer or if another command writes the tables. It is 2 if
     Spark cannot run here or there is nothing to read.
@@ -146,7 +146,7 @@ def ingest(**asked: Any) -> None:
         with writing(spark, tables, EVENTS, "karrot pipeline ingest", wait=asked["wait"], stop=stop) as leased:
             checkpoint = place_for(spark, asked["checkpoint"] or "")
             job = Ingest(spark, source(), leased, checkpoint=checkpoint, tell=tell)
-            total = job.run(asked["trigger"] if follow else None, stop)
+            total = job.run(asked["every"] if follow else None, stop)
     click.echo(json.dumps(total.as_dict()) if as_json else str(total))
 
 

@@ -272,7 +272,7 @@ class Sessions:
         )
 
     @property
-    def trouble(self) -> str | None:
+    def failure(self) -> str | None:
         """Why the last read failed; ``None`` if PostgreSQL is reachable: a process that is not ready gets no read."""
         return self._failed if self.away is not None else None
 
@@ -299,7 +299,7 @@ class Sessions:
             yield session
         except psycopg.Error as error:
             if session.closed:
-                self._note(f"the connection to PostgreSQL was lost: {one_line(error)}")
+                self._set_away(f"the connection to PostgreSQL was lost: {one_line(error)}")
                 self._pool.drain()  # after a failover, the idle connections are lost too
             raise
         finally:
@@ -315,7 +315,7 @@ class Sessions:
                 session = self._pool.getconn(max(0.01, until_s - time.monotonic()))
             except psycopg.OperationalError as error:
                 reason = self.away or f"PostgreSQL did not accept a connection within {_OPEN_LIMIT_S:g} s"
-                self._note(reason)
+                self._set_away(reason)
                 raise LogUnavailableError(reason) from error
             if session.is_usable():
                 return session
@@ -332,9 +332,9 @@ class Sessions:
         try:
             session = self._database.open()
         except LogUnavailableError as error:
-            self._note(str(error))
+            self._set_away(str(error))
             raise
-        self._note(None)
+        self._set_away(None)
         return session
 
     def try_again(self) -> None:
@@ -346,7 +346,7 @@ class Sessions:
         """Close the idle connections now, and each other connection when it is given back."""
         self._pool.close(_CONNECT_S)
 
-    def _note(self, away: str | None) -> None:
+    def _set_away(self, away: str | None) -> None:
         if away is not None and self.away is None:
             _log.warning("PostgreSQL is away", code="postgresql_away", reason=away)
         elif away is None and self.away is not None:
@@ -361,7 +361,7 @@ class ReadSession:
     def __init__(self, connection: Session) -> None:
         self._connection = connection
 
-    def execute(self, sql: str, parameters: Any = (), /) -> psycopg.Cursor[tuple[Any, ...]]:
+    def execute(self, sql: str, parameters: Any = (), /) -> Any:
         return self._connection.execute(sql.replace("?", "%s"), parameters, binary=True)
 
 

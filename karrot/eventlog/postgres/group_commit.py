@@ -1,31 +1,28 @@
-"""Commits the writes of several requests to PostgreSQL in one transaction."""
+"""Commits the writes of several requests to PostgreSQL in one transaction.
 
-from collections.abc import Callable, Sequence
-from functools import partial
+A commit needs two round trips, however many events it has: the first takes the lock and finds the groups and log-end
+histories of the events, and the second writes everything.
+"""
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 import structlog
 from psycopg import errors
 
+from karrot import telemetry
 from karrot.clock import LogTime
-from karrot.eventlog.base import LogUnavailableError, UnconfirmedError
+from karrot.event import ClusterPartition, GroupKey
+from karrot.eventlog.base import Limits, LogUnavailableError, UnconfirmedError
 from karrot.eventlog.next_group_state import Arrival
-from karrot.eventlog.postgres.buffered_transaction import (
-    FIND_GROUPS,
-    FIND_LOG_ENDS,
-    LOCK_LOG,
-    LogRow,
-    PostgresTransaction,
-    key_columns,
-    partition_columns,
-)
-from karrot.eventlog.postgres.connections import Session, Sessions, one_line
-from karrot.eventlog.postgres.schema import end_frozen_commits
-from karrot.eventlog.sql_log import Limits
-from karrot.eventlog.transaction_rules import LogEndHistories
-from karrot.eventlog.writer import Job, Take, WriteBuffer, write_apart
+from karrot.eventlog.postgres.connections import Integers, Session, Sessions, Texts, one_line
+from karrot.eventlog.postgres.schema import NOW_MS, end_frozen_commits, new_block
+from karrot.eventlog.rows import EVENTS, GROUP_FIELDS, GROUPS, LOG_ENDS, Row, Table
+from karrot.eventlog.transaction_rules import Committer, LogEndHistories, Transaction, run
+from karrot.eventlog.writer import Job, PendingWrites, Take, WriteBuffer
 
 T = TypeVar("T")
 _COMMIT_LIMIT_S = 5.0
@@ -40,60 +37,120 @@ _IDLE_TIMEOUT = "3s"
 _MOST_HISTORIES = 2000
 """A commit finds at most this many log-end histories together, and others one by one, so that memory is bounded."""
 
-_UNSTORABLE = (
-    *(psycopg.DataError, psycopg.IntegrityError),  # SQLSTATE classes 22 and 23
-    *(errors.ProgramLimitExceeded, errors.StatementTooComplex, errors.TooManyColumns, errors.TooManyArguments),  # 54
-    *(TypeError, ValueError, OverflowError),
+_BLOCKS = 16
+"""The events fill about this many blocks. A block is dropped whole, so the log loses a sixteenth at once."""
+
+_ROW_OVERHEAD = 120
+"""The bytes of an event's row and of its entry in the index, in addition to its body."""
+
+_LEAST_BLOCK_BYTES = 1 << 18
+_EVENTS_IN_BLOCK = Table("events", f"block bigint, {EVENTS.columns}")
+_COLUMNS = ", ".join(GROUP_FIELDS)
+
+_SETTLE = (
+    "UPDATE log SET log_ms = %s, wall_ms = %s, first_seq = %s, last_seq = %s, groups = %s, log_end_bytes = %s, "
+    "block = %s, block_bytes = %s, block_ms = %s"
 )
-"""The errors that one row causes, not the server."""
 
 _log = structlog.get_logger(__name__)
 
 
-class PostgresCommitter:
-    """Commits groups of jobs, for the writer. ``trouble`` is why the last commit failed, or ``None``.
+class NotLeadingError(LogUnavailableError):
+    """Another process leads. The write was refused, and nothing was stored."""
 
-    ``log_id`` is the id of the log at the last commit. ``began_block`` is set after a commit that began a block of
-    events.
-    """
 
-    def __init__(
-        self,
-        sessions: Sessions,
-        log_id: str,
-        log_time: LogTime,
-        buffer: WriteBuffer,
-        *,
-        log_end_histories: LogEndHistories,
-        limits: Limits,
-    ) -> None:
+class LogRow(NamedTuple):
+    """The row of ``log``. ``now_ms`` is the database's clock."""
+
+    log_id: str
+    log_ms: int
+    first_seq: int
+    last_seq: int
+    groups: int
+    log_end_bytes: int
+    block: int
+    block_bytes: int
+    block_ms: int
+    leader: str | None
+    now_ms: int
+
+
+_LOCK_LOG = f"SELECT {', '.join(LogRow._fields[:-1])}, {NOW_MS} FROM log FOR UPDATE"
+
+
+class PostgresTransaction(Transaction):
+    """A transaction with the lock on ``log``. ``began_block`` is true if it began a block of events."""
+
+    _group_columns = _COLUMNS
+    _find_note = "SELECT value FROM notes WHERE reporter = convert_from(?, 'UTF8') AND name = convert_from(?, 'UTF8')"
+
+    def __init__(self, session: Session, log: LogRow, limits: Limits, log_end_histories: LogEndHistories) -> None:
+        super().__init__(limits, log_end_histories, log.last_seq, log.groups, log.log_end_bytes)
+        self.first_seq = log.first_seq
+        self.began_block = False
+        self._session = session
+        self._log = log
+        self._limits = limits
+
+    def require_lead(self, token: str | None) -> None:
+        """Refuse a write of the leader from a process that does not lead any more. Raises `NotLeadingError`."""
+        if self._log.leader != token:
+            raise NotLeadingError("another replica leads now")
+
+    def begin_at(self, first_seq: int) -> int:
+        """Hide the events before ``first_seq`` from readers. Returns their number."""
+        deleted = max(0, min(first_seq, self.last_seq + 1) - self.first_seq)
+        if deleted:
+            self.first_seq += deleted
+            self.add(telemetry.LOG_PRUNED, deleted)
+        return deleted
+
+    def finish(self, pending: PendingWrites, log_ms: int) -> None:
+        """Write the rows, then the log time and the log's own counts."""
+        self.settle(pending)
+        block = self._block(log_ms)
+        counts = (self.first_seq, self.last_seq, self.groups, self.log_end_bytes)
+        self._session.execute(_SETTLE, (log_ms, self._log.now_ms, *counts, *block))
+
+    def _block(self, log_ms: int) -> tuple[int, int, int]:
+        """The next commit's block, its bytes and its start time. A block ends when it is too large or too old."""
+        size = self._log.block_bytes + sum(len(row[-2]) + len(row[-1]) + _ROW_OVERHEAD for row in self._events)
+        is_full = size >= max(_LEAST_BLOCK_BYTES, self._limits.max_bytes // _BLOCKS)
+        is_old = log_ms - self._log.block_ms >= max(1, self._limits.retention_ms // _BLOCKS)
+        if not size or not (is_full or is_old):
+            return self._log.block, size, self._log.block_ms
+        for sql, parameters in new_block(self._log.block + 1, self.last_seq + 1):
+            self._session.execute(sql, parameters)
+        self.began_block = True
+        return self._log.block + 1, 0, log_ms
+
+    def _insert(self, table: Table, rows: Collection[Row]) -> None:
+        if not rows:
+            return
+        if table is EVENTS:
+            table, rows = _EVENTS_IN_BLOCK, [(self._log.block, *row) for row in rows]
+        self._session.execute(table.insert_arrays, arrays(table, rows))
+
+    def _execute(self, sql: str, *parameters: int | str) -> Iterable[Row]:
+        values = [each.encode() if isinstance(each, str) else each for each in parameters]
+        return self._session.execute(sql.replace("?", "%s"), values, binary=True)
+
+
+class PostgresCommitter(Committer):
+    """Commits groups of jobs in PostgreSQL. ``began_block`` is set after a commit that began a block of events."""
+
+    _unstorable = (
+        *(psycopg.DataError, psycopg.IntegrityError),  # SQLSTATE classes 22 and 23; the next four are class 54
+        *(errors.ProgramLimitExceeded, errors.StatementTooComplex, errors.TooManyColumns, errors.TooManyArguments),
+        *(TypeError, ValueError, OverflowError),
+    )
+
+    def __init__(self, sessions: Sessions, log_id: str, log_time: LogTime, buffer: WriteBuffer, limits: Limits) -> None:
+        super().__init__(buffer, limits, log_id)
         self._sessions = sessions
         self._time = log_time
-        self._buffer = buffer
-        self._log_end_histories = log_end_histories
-        self._limits = limits
         self._session: Session | None = None
-        self.log_id = log_id
-        self.trouble: str | None = None
         self.began_block = False
-
-    def commit(self, take: Take) -> None:
-        """Run the jobs. Raises `LogUnavailableError` (nothing stored) or `UnconfirmedError` (maybe stored)."""
-        try:
-            session = self._open()
-            jobs = take()
-            try:
-                self._transact(session, jobs)
-            except _UNSTORABLE:
-                write_apart(jobs, partial(self._transact, session), _UNSTORABLE, self._buffer)
-        except psycopg.Error as error:
-            if isinstance(error, errors.LockNotAvailable) and self._session is not None:
-                end_frozen_commits(self._session)
-            raise self._refused(f"PostgreSQL refused a commit: {one_line(error)}") from error
-        except LogUnavailableError as error:
-            self.trouble = str(error)
-            raise
-        self.trouble = None
 
     def run(self, work: Callable[[PostgresTransaction], T]) -> T:
         """Run one piece of work in a durable transaction, in the writer's thread. Raises what `commit` raises."""
@@ -107,7 +164,18 @@ class PostgresCommitter:
         if self._session is not None:
             self._session.close()
 
+    @contextlib.contextmanager
+    def _ready(self) -> Iterator[None]:
+        try:
+            self._open()
+            yield
+        except psycopg.Error as error:
+            if isinstance(error, errors.LockNotAvailable) and self._session is not None:
+                end_frozen_commits(self._session)
+            raise LogUnavailableError(f"PostgreSQL refused a commit: {one_line(error)}") from error
+
     def _open(self) -> Session:
+        """The session of the commits. Replaces a session that ended."""
         if self._session is not None and not self._session.is_usable():
             self._session.close()
             self._sessions.give_back(self._session)
@@ -123,28 +191,18 @@ class PostgresCommitter:
                 )
         return self._session
 
-    def _refused(self, trouble: str) -> LogUnavailableError:
-        if self.trouble != trouble:
-            _log.warning("the event log refused a commit", code="commit_refused", reason=trouble)
-        self.trouble = trouble
-        return LogUnavailableError(trouble)
-
-    def _transact(self, session: Session, jobs: Sequence[Job[Any]]) -> None:
-        pending = self._buffer.take()
-        sent = False
+    def _write(self, take: Take, pending: PendingWrites) -> Sequence[Job[Any]]:
+        session, jobs, sent = self._open(), take(), False
         try:
             with session.limited(_COMMIT_LIMIT_S):
                 transaction, log = self._begin(session, jobs)
-                for job in jobs:
-                    self._work(job, transaction)
+                run(jobs, transaction)
                 log_ms = max(self._time.now(), log.log_ms)
                 with session.pipeline():
-                    transaction.settle(pending, log_ms)
+                    transaction.finish(pending, log_ms)
                     sent = True
                     session.execute("COMMIT")
         except BaseException as error:
-            self._log_end_histories.forget()
-            self._buffer.back(pending)
             if not sent or _is_refusal(error):
                 _roll_back(session)
                 raise
@@ -153,10 +211,9 @@ class PostgresCommitter:
             session.close()
             reason = f"the connection to PostgreSQL was lost during a commit: {one_line(error)}"
             raise UnconfirmedError(reason) from error
-        for job in jobs:
-            job.stored = job.error is None
         self._time.reach(log_ms)
         self.began_block |= transaction.began_block
+        return jobs
 
     def _begin(self, session: Session, jobs: Sequence[Job[Any]]) -> tuple[PostgresTransaction, LogRow]:
         """Lock the log, and find the rows that the jobs' events need, in one round trip."""
@@ -166,32 +223,33 @@ class PostgresCommitter:
         partitions = dict.fromkeys(islice(needed, _MOST_HISTORIES))
         with session.pipeline():
             session.execute("BEGIN")
-            locked = session.execute(LOCK_LOG, binary=True)
-            groups = session.execute(FIND_GROUPS, key_columns(keys), binary=True) if keys else None
-            ends = session.execute(FIND_LOG_ENDS, partition_columns(partitions), binary=True) if partitions else None
+            locked = session.execute(_LOCK_LOG, binary=True)
+            groups = session.execute(GROUPS.find(_COLUMNS), arrays(GROUPS, keys), binary=True) if keys else ()
+            sql = LOG_ENDS.find("cluster, topic, partition, samples")
+            ends = session.execute(sql, arrays(LOG_ENDS, partitions), binary=True) if partitions else ()
         row = locked.fetchone()
         if row is None:
             raise LogUnavailableError("the event log in PostgreSQL has no row in the table log")
         log = LogRow(*row)
-        if log.log_id != self.log_id:
-            self.log_id = log.log_id
-            self._log_end_histories.forget()
-        transaction = PostgresTransaction(
-            session,
-            log,
-            groups.fetchall() if groups else (),
-            partitions,
-            ends.fetchall() if ends else (),
-            log_end_histories=self._log_end_histories,
-            limits=self._limits,
-        )
+        self._follow(log.log_id)
+        transaction = PostgresTransaction(session, log, self._limits, self._log_end_histories)
+        found = {GroupKey(row[0].decode(), row[1].decode()): row for row in groups}
+        transaction.known_groups = {**keys, **found}
+        samples = {ClusterPartition(row[0].decode(), row[1].decode(), row[2]): row[3] for row in ends}
+        transaction.known_log_ends = {**partitions, **samples}
         return transaction, log
 
-    def _work(self, job: Job[Any], transaction: PostgresTransaction) -> None:
-        try:
-            job.result = job.work(transaction)
-        except LogUnavailableError as error:  # this job alone is refused, before it changed anything
-            job.error = error
+
+def arrays(table: Table, rows: Iterable[Row]) -> list[Any]:
+    """An array for each column of some rows, or of their keys."""
+    columns = zip(table.types, zip(*rows, strict=True), strict=False)
+    return [_array(kind, column) for kind, column in columns]
+
+
+def _array(kind: str, values: Sequence[Any]) -> list[Any]:
+    if kind == "bytea":
+        return Texts(each.encode() if isinstance(each, str) else each for each in values)
+    return Integers(values) if kind == "bigint" else list(values)
 
 
 def _is_refusal(error: BaseException) -> bool:

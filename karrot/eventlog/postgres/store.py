@@ -13,8 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
-from typing import Any, TypeVar, cast
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import psycopg
 import structlog
@@ -22,35 +22,25 @@ import structlog
 from karrot.clock import Clock, LogTime
 from karrot.event import GroupKey
 from karrot.eventlog.base import (
-    Counter,
     DatabaseStatus,
     GroupState,
+    Limits,
     LogSize,
     LogUnavailableError,
     OverloadedError,
-    ReporterState,
 )
-from karrot.eventlog.postgres.buffered_transaction import NotLeadingError, PostgresTransaction
-from karrot.eventlog.postgres.connections import READ_LIMIT_S, Database, Sessions, one_line
-from karrot.eventlog.postgres.group_commit import PostgresCommitter
+from karrot.eventlog.event_log import NEARLY_FULL, READ_BYTES, EventLog
+from karrot.eventlog.postgres.connections import READ_LIMIT_S, Database, ReadSession, Sessions, one_line
+from karrot.eventlog.postgres.group_commit import NotLeadingError, PostgresCommitter, PostgresTransaction
 from karrot.eventlog.postgres.leader_lock import WHO_LEADS, LeaderLock
 from karrot.eventlog.postgres.schema import Opened, block_table
-from karrot.eventlog.sql_log import (
-    EVENT_FIELDS,
-    GROUP_FIELDS,
-    NEARLY_FULL,
-    READ_BYTES,
-    Limits,
-    ReadConnection,
-    Row,
-    SqlEventLog,
-)
-from karrot.eventlog.transaction_rules import LogEndHistories
+from karrot.eventlog.rows import EVENT_FIELDS, GROUP_FIELDS, Row
 from karrot.eventlog.writer import Writer
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
-_LOOK_S = 0.5
+_CHECK_S = 0.5
 _READ_AGAIN_S = 15.0
 
 _SERVER = """
@@ -69,7 +59,7 @@ FROM pg_stat_replication WHERE state IS NULL OR state IN ('catchup', 'streaming'
 """
 
 
-def _standby_lags(connection: ReadConnection) -> Mapping[str, float] | None:
+def _standby_lags(connection: ReadSession) -> Mapping[str, float] | None:
     try:
         found = connection.execute(_STANDBYS).fetchall()
     except psycopg.errors.DatabaseError as error:
@@ -104,10 +94,30 @@ _SIZE = (
 )
 
 
-class PostgresEventLog(SqlEventLog):
+def _or_last(read: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Make a read return its last result while the database is unreachable, if this result is not too old."""
+
+    @wraps(read)
+    def read_or_last(self: Any, /, *arguments: P.args, **options: P.kwargs) -> T:
+        name = (read.__name__, *arguments)
+        try:
+            value = read(self, *arguments, **options)
+        except LogUnavailableError:
+            at_ms, value = self._known.get(name, (-sys.maxsize, None))
+            if self._clock.boot_ms() - at_ms > self._limits.stale_after_ms:
+                raise
+            return value
+        self._known[name] = (self._clock.boot_ms(), value)
+        return value
+
+    return read_or_last
+
+
+class PostgresEventLog(EventLog):
     """The event log in a prepared schema. People see this process as ``name`` when it leads."""
 
     _writer: Writer
+    _committer: PostgresCommitter
     _event_columns = _COLUMNS
     _group_columns = ", ".join(GROUP_FIELDS)
     _events_table = "kept_events"
@@ -129,15 +139,12 @@ class PostgresEventLog(SqlEventLog):
         self._time = LogTime(clock, opened.anchor)
         self._leader = LeaderLock(self._sessions, name)
         self._is_from_memory = False
-        self._known: dict[str, tuple[int, Any]] = {}
-        histories = LogEndHistories(max_bytes=limits.most_log_end_bytes, retention_ms=limits.retention_ms)
-        self._committer = PostgresCommitter(
-            self._sessions, opened.log_id, self._time, self._buffer, log_end_histories=histories, limits=limits
-        )
+        self._known: dict[tuple[object, ...], tuple[int, Any]] = {}
+        self._committer = PostgresCommitter(self._sessions, opened.log_id, self._time, self._buffer, limits)
         self._writer = Writer(
             self._committer.commit,
             afterwards=self._make_room,
-            idle_work=lambda: bool(self._buffer) or self._committer.trouble is not None,
+            idle_work=lambda: bool(self._buffer) or self._committer.failure is not None,
             patience_s=patience_s,
         )
         self._stop = threading.Event()
@@ -153,19 +160,16 @@ class PostgresEventLog(SqlEventLog):
         return self._time.now()
 
     def writable(self) -> str | None:
-        return self._committer.trouble or self._sessions.trouble
+        return self._committer.failure or self._sessions.failure
 
     def memory_age_ms(self) -> int | None:
-        return self._live.age_ms() if self._is_from_memory or self._sessions.trouble is not None else None
+        return self._live.age_ms() if self._is_from_memory or self._sessions.failure is not None else None
 
     def live(self) -> Sequence[GroupState]:
         try:
-            found = super().live()
+            found, self._is_from_memory = super().live(), False
         except LogUnavailableError:
-            found = self._last_known()
-            self._is_from_memory = True
-            return found
-        self._is_from_memory = False
+            found, self._is_from_memory = self._last_known(), True
         return found
 
     def group(self, key: GroupKey) -> GroupState | None:
@@ -178,25 +182,21 @@ class PostgresEventLog(SqlEventLog):
                 raise
             return known
 
-    def _heard(self) -> Mapping[str, int]:
-        return self._or_last("heard", super()._heard)
-
-    def reporters(self) -> Sequence[ReporterState]:
-        return self._or_last("reporters", super().reporters)
-
-    def counters(self) -> Sequence[Counter]:
-        return self._or_last("counters", super().counters)
-
     def recall(self, reporter: str, name: str) -> bytes | None:
         """The value that a reporter saved under a name. The leader gets no value from memory, which may be older."""
-        recall = super().recall
-        if self._leader.token:
-            return recall(reporter, name)
-        return self._or_last(f"note {reporter} {name}", lambda: recall(reporter, name))
+        return super().recall(reporter, name) if self._leader.token else self._last_recall(reporter, name)
 
-    def size(self) -> LogSize:
+    def _size_now(self) -> LogSize:
         """The size of the log. ``bytes`` are those of all tables and indexes in the schema."""
-        return self._or_last("size", self._size_now)
+        with self._reading() as connection:
+            first, last, groups, used = connection.execute(_SIZE).fetchone()
+        return LogSize(last - first + 1, used, groups, first if last >= first else 0, last if last >= first else 0)
+
+    _last_recall = _or_last(EventLog.recall)
+    _heard = _or_last(EventLog._heard)  # noqa: SLF001 - of the own base class
+    reporters = _or_last(EventLog.reporters)
+    counters = _or_last(EventLog.counters)
+    size = _or_last(_size_now)
 
     def prune(self) -> int:
         before_ms = self.log_time_ms() - self._limits.retention_ms
@@ -219,22 +219,16 @@ class PostgresEventLog(SqlEventLog):
     def replica(self) -> str:
         return self._name
 
+    @_or_last
     def leader(self) -> str | None:
+        with self._reading() as connection:
+            found = connection.execute(WHO_LEADS).fetchone()
+        return None if found is None else found[0]
 
-        def read() -> str | None:
-            with self._reading() as connection:
-                found = connection.execute(WHO_LEADS).fetchone()
-            return None if found is None else found[0]
-
-        return self._or_last("leader", read)
-
+    @_or_last
     def database(self) -> DatabaseStatus:
-
-        def read() -> DatabaseStatus:
-            with self._reading() as connection:
-                return DatabaseStatus(*(*connection.execute(_SERVER).fetchone(), _standby_lags(connection)))
-
-        return self._or_last("database", read)
+        with self._reading() as connection:
+            return DatabaseStatus(*(*connection.execute(_SERVER).fetchone(), _standby_lags(connection)))
 
     def close(self) -> None:
         self._stop.set()
@@ -245,18 +239,6 @@ class PostgresEventLog(SqlEventLog):
         self.resign()
         self._committer.close()
         self._sessions.close()
-
-    def _or_last(self, name: str, read: Callable[[], T]) -> T:
-        """Return the result of ``read``. While the database is unreachable, its last result if that is not too old."""
-        try:
-            value = read()
-        except LogUnavailableError:
-            at_ms, known = self._known.get(name, (-sys.maxsize, None))
-            if self._clock.boot_ms() - at_ms > self._limits.stale_after_ms:
-                raise
-            return cast("T", known)
-        self._known[name] = (self._clock.boot_ms(), value)
-        return value
 
     def _refresh(self) -> None:
         """Read everything at intervals, because a scrape may reach only one of several workers."""
@@ -271,7 +253,7 @@ class PostgresEventLog(SqlEventLog):
                         if not self._stop.is_set():
                             read()
                 due_s = time.monotonic() + min(_READ_AGAIN_S, self._limits.stale_after_ms / 4000)
-            self._stop.wait(_LOOK_S)
+            self._stop.wait(_CHECK_S)
 
     def _last_known(self) -> Sequence[GroupState]:
         """The groups in memory. Raises if all groups have expired: an empty list would mean an empty log."""
@@ -279,15 +261,15 @@ class PostgresEventLog(SqlEventLog):
             raise LogUnavailableError(self.writable() or "PostgreSQL cannot be read")
         return self._live.last_known()
 
-    def _reading(self) -> AbstractContextManager[ReadConnection]:
+    def _reading(self) -> AbstractContextManager[ReadSession]:
         return self._sessions.reading()
 
     def _source(self) -> object:
         # A standby that was promoted may lack the newest events, and then gives their sequence numbers again.
         return (self.log_id, self._sessions.losses)
 
-    def _page(self, connection: ReadConnection, after: int, limit: int) -> Sequence[Row]:
-        found: list[Row] = connection.execute(_PAGE, (after, limit)).fetchall()
+    def _page(self, connection: ReadSession, after: int, limit: int) -> Sequence[Row]:
+        found: Sequence[Row] = connection.execute(_PAGE, (after, limit)).fetchall()
         return found
 
     def _key(self, key: GroupKey) -> tuple[bytes, bytes]:
@@ -306,11 +288,6 @@ class PostgresEventLog(SqlEventLog):
         except NotLeadingError:
             self._leader.resign()
             raise
-
-    def _size_now(self) -> LogSize:
-        with self._reading() as connection:
-            first, last, groups, used = connection.execute(_SIZE).fetchone()
-        return LogSize(last - first + 1, used, groups, first if last >= first else 0, last if last >= first else 0)
 
     def _make_room(self) -> None:
         """Keep the log within its size after a commit that began a block. The leader's `prune` would come too late."""

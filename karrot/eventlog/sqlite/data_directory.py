@@ -21,7 +21,7 @@ from karrot.eventlog.sqlite import database
 _NAME = "data directory (KARROT_DATA_DIR)"
 _ORPHANS_WAIT_S = 5.0
 _FULL_BYTES = 1 << 20
-_FIXED = ((3, 51, 3), (3, 50, 7), (3, 44, 6))
+_OLDEST_SQLITE = (3, 51, 3)
 _NETWORK = ("nfs", "cifs", "smb", "fuse.", "9p", "afs", "ceph", "lustre", "glusterfs")
 _LOCAL = ("fuse.fuse-overlayfs",)
 
@@ -46,7 +46,12 @@ def prepare(directory: Path, clock: Clock, *, max_bytes: int, mounts: Path = Pat
     Renames a damaged file and creates a new log. Raises `LogUnavailableError` on a network file system, for an SQLite
     version that can corrupt the file, for a file from a newer Karrot, and if the directory is not writable.
     """
-    _refuse_old_sqlite(tuple(int(part) for part in apsw.sqlite_lib_version().split(".")))
+    version = apsw.sqlite_lib_version()
+    if tuple(map(int, version.split("."))) < _OLDEST_SQLITE:  # an apsw that uses the library of the system
+        raise LogUnavailableError(
+            f"SQLite {version} can corrupt a log that several workers write (its WAL-reset bug): "
+            "install apsw with SQLite 3.51.3 or newer"
+        )
     _refuse_network_filesystem(directory, mounts)
     try:
         _open_and_close(directory, clock, max_bytes)
@@ -71,16 +76,6 @@ def _open_and_close(directory: Path, clock: Clock, max_bytes: int) -> None:
         finally:
             connection.close()
     database.create(directory, LogTime(clock, None).anchor(), max_bytes=max_bytes).close()
-
-
-def _refuse_old_sqlite(version: tuple[int, ...]) -> None:
-    newest = _FIXED[0]
-    if version >= newest or any(version[:2] == fixed[:2] and version >= fixed for fixed in _FIXED):
-        return
-    raise LogUnavailableError(
-        f"SQLite {'.'.join(map(str, version))} can corrupt a log that several workers write "
-        f"(its WAL-reset bug): install apsw with SQLite {'.'.join(map(str, newest))} or newer"
-    )
 
 
 def _refuse_network_filesystem(directory: Path, mounts: Path) -> None:

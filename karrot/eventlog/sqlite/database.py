@@ -18,7 +18,7 @@ from karrot import telemetry
 from karrot.clock import Anchor, Clock, LogTime
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.locks import FileLock
-from karrot.eventlog.sql_log import EVENT_FIELDS, GROUP_FIELDS, labels_text
+from karrot.eventlog.rows import EVENT_FIELDS, GROUP_FIELDS, counter_row
 
 DATABASE = "events.db"
 MARKER = "log-id"
@@ -222,8 +222,8 @@ def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connectio
     replaced = len(list(directory.glob(f"{DATABASE}.corrupt-*Z"))) + marker.exists()
     if before == 0 and replaced:
         _log.error("created a new event log: the previous one is damaged or missing", code="log_created_again")
-        labels = labels_text(())
-        connection.execute("INSERT INTO counters VALUES (?, ?, ?)", (telemetry.LOG_REPLACED.name, labels, replaced))
+        row = counter_row(telemetry.LOG_REPLACED.name, (), replaced)
+        connection.execute("INSERT INTO counters VALUES (?, ?, ?)", row)
     log_id = connection.execute("SELECT log_id FROM log").get
     if not marker.exists() or marker.read_text().strip() != log_id:
         marker.write_text(f"{log_id}\n")
@@ -309,9 +309,9 @@ class LogFile:
         self._opened, self._opened_wal = _identity(self.path), _identity(self._wal)
         self._broken = False
         self.wal_frames = 0
-        self.connection.set_wal_hook(self._note_frames)  # replaces SQLite's hook, which checkpoints within the commit
+        self.connection.set_wal_hook(self._count_frames)  # replaces SQLite's hook, which checkpoints within the commit
 
-    def _note_frames(self, _connection: apsw.Connection, _name: str, frames: int) -> int:
+    def _count_frames(self, _connection: apsw.Connection, _name: str, frames: int) -> int:
         self.wal_frames = frames
         return apsw.SQLITE_OK
 

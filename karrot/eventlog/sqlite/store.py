@@ -10,51 +10,23 @@ prevents both.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import apsw
-import structlog
 
 from karrot import telemetry
 from karrot.clock import Anchor, Clock
-from karrot.event import ClusterPartition, GroupKey
-from karrot.eventlog.base import GroupState, LogSize, LogUnavailableError, OverloadedError, ReporterState
+from karrot.event import GroupKey
+from karrot.eventlog.base import Limits, LogSize, LogUnavailableError, OverloadedError
+from karrot.eventlog.event_log import NEARLY_FULL, READ_BYTES, EventLog
 from karrot.eventlog.locks import FileLock
-from karrot.eventlog.next_group_state import Arrival
-from karrot.eventlog.sql_log import (
-    NEARLY_FULL,
-    READ_BYTES,
-    Limits,
-    ReadConnection,
-    Row,
-    SqlEventLog,
-    event_row,
-    group_of,
-    group_row,
-    labels_text,
-    reporter_row,
-)
+from karrot.eventlog.rows import Row, Table
 from karrot.eventlog.sqlite.database import EVENT_COLUMNS, GROUP_COLUMNS, Checkpointer, LogFile, MemoryFile
-from karrot.eventlog.transaction_rules import (
-    EVICTED_AT_ONCE,
-    MOST_CLUSTERS,
-    ROW_BYTES,
-    LogEndHistories,
-    Transaction,
-)
-from karrot.eventlog.writer import (
-    KEPT_REJECTS,
-    InlineWriter,
-    Job,
-    PendingWrites,
-    Take,
-    WriteBuffer,
-    Writer,
-    write_apart,
-)
+from karrot.eventlog.transaction_rules import Committer, LogEndHistories, Transaction, run
+from karrot.eventlog.writer import InlineWriter, Job, PendingWrites, Take, WriteBuffer, Writer
 
 _TOO_OLD = "SELECT 1 FROM (SELECT log_time_ms FROM events ORDER BY seq LIMIT 1) WHERE log_time_ms < ?"
 _MOST_AT_ONCE = 64 << 20
@@ -64,57 +36,23 @@ _PRUNED_AT_ONCE = 500
 _ATTEMPTS = 50
 """How many times the oldest events are dropped before the newest are refused."""
 
-FORGET = (
-    "DELETE FROM groups WHERE (cluster, consumer) IN "
-    f"(SELECT cluster, consumer FROM groups WHERE expired OR gone ORDER BY log_time_ms LIMIT {EVICTED_AT_ONCE})"
-)
-_ADD_COUNTER = "INSERT INTO counters VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value"
-SIZE = f"length(samples) + 2 * (octet_length(cluster) + octet_length(topic)) + {ROW_BYTES}"
-"""The bytes that a history takes in the table and in both indexes: the names are stored twice."""
-
-_FORGET_LEAST_RECENT = (
-    f"DELETE FROM log_ends WHERE rowid IN (SELECT rowid FROM log_ends ORDER BY touched_ms LIMIT 100) RETURNING {SIZE}"
-)
-_FORGET_BEFORE = (
-    f"DELETE FROM log_ends WHERE rowid IN (SELECT rowid FROM log_ends WHERE touched_ms < ? LIMIT 500) RETURNING {SIZE}"
-)
-
-_UNSTORABLE = (
-    *(apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError),
-    *(TypeError, ValueError, OverflowError),
-)
-"""The errors that one row causes, not the file."""
-
-_log = structlog.get_logger(__name__)
+_COUNTS = """
+SELECT events, max(
+    (SELECT coalesce(max(seq), 0) FROM events),
+    (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events') -- the last event, even if it is deleted
+), groups, log_end_bytes FROM log
+"""
 
 
 class SqliteTransaction(Transaction):
-    """An open transaction. Create it after BEGIN and call `settle` before COMMIT."""
+    """An open transaction of SQLite."""
 
-    _forget_before = _FORGET_BEFORE
-    _forget_least_recent = _FORGET_LEAST_RECENT
+    _group_columns = GROUP_COLUMNS
 
-    def __init__(self, connection: apsw.Connection, log_end_histories: LogEndHistories, *, max_consumers: int) -> None:
+    def __init__(self, connection: apsw.Connection, limits: Limits, log_end_histories: LogEndHistories) -> None:
         self._connection = connection
-        self._events, groups, log_end_bytes = connection.execute("SELECT events, groups, log_end_bytes FROM log").get
-        super().__init__(log_end_histories, groups=groups, log_end_bytes=log_end_bytes, max_consumers=max_consumers)
-
-    def save_reporter(self, state: ReporterState) -> None:
-        self._connection.execute("INSERT OR REPLACE INTO reporters VALUES (?, ?, ?, ?)", reporter_row(state))
-
-    def remember(self, reporter: str, name: str, value: bytes) -> None:
-        self._connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", (reporter, name, value))
-
-    def recall(self, reporter: str, name: str) -> bytes | None:
-        sql = "SELECT value FROM notes WHERE reporter = ? AND name = ?"
-        value: bytes | None = self._connection.execute(sql, (reporter, name)).get
-        return value
-
-    def expire(self, before_ms: int) -> int:
-        self._connection.execute(
-            "UPDATE groups SET expired = 1 WHERE NOT expired AND NOT gone AND log_time_ms < ?", (before_ms,)
-        )
-        return self._connection.changes()
+        self._stored, *counts = connection.execute(_COUNTS).get
+        super().__init__(limits, log_end_histories, *counts)
 
     def prune_older(self, before_ms: int) -> int:
         """Delete up to 500 of the events stored before ``before_ms``, oldest first. Returns how many."""
@@ -124,153 +62,85 @@ class SqliteTransaction(Transaction):
 
     def prune_oldest(self) -> int:
         """Delete the oldest twentieth of the events, at most 500. Returns how many."""
-        some = max(1, min(_PRUNED_AT_ONCE, self._events // 20))
+        some = max(1, min(_PRUNED_AT_ONCE, self._stored // 20))
         last = self._connection.execute(
             "SELECT max(seq) FROM (SELECT seq FROM events ORDER BY seq LIMIT ?)", (some,)
         ).get
         return self._delete_up_to(last or 0)
 
-    def settle(self, pending: PendingWrites, anchor: Anchor) -> None:
-        """Write what every commit includes: counters, rejects, when each cluster was heard, and the log time."""
-        for (name, labels), by in (*pending.counts.items(), *self.counts.items()):
-            self._connection.execute(_ADD_COUNTER, (name, labels_text(labels), by))
-        if pending.rejects:
-            for reject in pending.rejects:
-                self._connection.execute(
-                    "INSERT INTO rejects VALUES (NULL, ?, ?, ?, ?, ?)",
-                    (reject.received_at_ms, reject.code, reject.detail, reject.source.value, reject.body),
-                )
-            newest = self._connection.last_insert_rowid()
-            self._connection.execute("DELETE FROM rejects WHERE id <= ?", (newest - KEPT_REJECTS,))
-        for cluster, at_ms in self.heard.items():
-            self._hear(cluster, at_ms)
+    def finish(self, pending: PendingWrites, anchor: Anchor) -> None:
+        """Write the rows, then the log time and the log's own counts."""
+        events = self._stored + len(self._events)
+        self.settle(pending)
         self._connection.execute(
             "UPDATE log SET boot_id = ?, boot_ms = ?, wall_ms = ?, log_ms = ?, events = ?, groups = ?, "
             "log_end_bytes = ?",
-            (*anchor, self._events, self.groups, self.log_end_bytes),
+            (*anchor, events, self.groups, self.log_end_bytes),
         )
 
-    def find_log_end(self, key: ClusterPartition) -> tuple[Any, bytes] | None:
-        sql = "SELECT rowid, samples FROM log_ends WHERE cluster = ? AND topic = ? AND partition = ?"
-        found: tuple[Any, bytes] | None = self._connection.execute(sql, key).fetchone()
-        return found
+    def _insert(self, table: Table, rows: Collection[Row]) -> None:
+        for row in rows:
+            self._connection.execute(table.insert_values, row)
 
-    def save_log_end(self, key: ClusterPartition, row_id: Any, touched_ms: int, samples: bytes) -> None:
-        if row_id is None:
-            self._connection.execute("INSERT INTO log_ends VALUES (?, ?, ?, ?, ?)", (*key, touched_ms, samples))
-        else:
-            sql = "UPDATE log_ends SET touched_ms = ?, samples = ? WHERE rowid = ?"
-            self._connection.execute(sql, (touched_ms, samples, row_id))
-
-    def _find_group(self, key: GroupKey) -> tuple[bool, GroupState | None]:
-        found = self._connection.execute(
-            f"SELECT {GROUP_COLUMNS} FROM groups WHERE cluster = ? AND consumer = ?", key
-        ).fetchone()
-        return found is not None, None if found is None else group_of(found)
-
-    def _insert_event(self, arrived: Arrival, previous: int | None) -> int:
-        self._connection.execute(
-            "INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, NULL, ?)", event_row(arrived, previous)
-        )
-        self._events += 1
-        return self._connection.last_insert_rowid()
-
-    def _save_group(self, state: GroupState) -> None:
-        self._connection.execute("INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", group_row(state))
-
-    def _delete_forgettable(self) -> int:
-        self._connection.execute(FORGET)
-        return self._connection.changes()
-
-    def _execute(self, sql: str, *parameters: int) -> Iterable[tuple[Any, ...]]:
+    def _execute(self, sql: str, *parameters: int | str) -> Iterable[Row]:
         return self._connection.execute(sql, parameters)
-
-    def _hear(self, cluster: str, at_ms: int) -> None:
-        self._connection.execute("UPDATE heard SET at_ms = ? WHERE cluster = ?", (at_ms, cluster))
-        if self._connection.changes():
-            return
-        self._connection.execute("INSERT INTO heard VALUES (?, ?)", (cluster, at_ms))
-        self._connection.execute(
-            "DELETE FROM heard WHERE cluster IN (SELECT cluster FROM heard ORDER BY at_ms DESC LIMIT -1 OFFSET ?)",
-            (MOST_CLUSTERS,),
-        )
 
     def _delete_up_to(self, seq: int) -> int:
         self._connection.execute("DELETE FROM events WHERE seq <= ?", (seq,))
         deleted = self._connection.changes()
-        self._events -= deleted
+        self._stored -= deleted
         if deleted:
             self.add(telemetry.LOG_PRUNED, deleted)
         return deleted
 
 
-class SqliteCommitter:
-    """Commits groups of jobs under a lock, for the writer. ``trouble`` is why the last commit failed, or ``None``."""
+class SqliteCommitter(Committer):
+    """Commits groups of jobs under a lock."""
+
+    _unstorable = (
+        *(apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError),
+        *(TypeError, ValueError, OverflowError),
+    )
 
     def __init__(
-        self,
-        file: LogFile | MemoryFile,
-        lock: AbstractContextManager[object],
-        buffer: WriteBuffer,
-        log_end_histories: LogEndHistories,
-        *,
-        max_consumers: int,
+        self, file: LogFile | MemoryFile, lock: AbstractContextManager[object], buffer: WriteBuffer, limits: Limits
     ) -> None:
+        super().__init__(buffer, limits, file.log_id)
         self._file = file
         self._lock = lock
-        self._buffer = buffer
-        self._log_end_histories = log_end_histories
-        self._log_id = file.log_id
-        self._max_consumers = max_consumers
-        self.trouble: str | None = None
 
-    def commit(self, take: Take) -> None:
-        """Run the jobs of ``take``, which is called as late as possible. Raises `LogUnavailableError`."""
+    @contextlib.contextmanager
+    def _ready(self) -> Iterator[None]:
         with self._lock:
             try:
                 self._file.follow()
-                try:
-                    self._transact_or_repair(take)
-                except _UNSTORABLE:
-                    write_apart(take(), lambda jobs: self._transact_or_repair(lambda: jobs), _UNSTORABLE, self._buffer)
+                yield
             except (apsw.Error, OSError) as error:
-                raise self._refused(f"{type(error).__name__}: {error}") from error
-            except LogUnavailableError as error:  # the file cannot be opened again, or a log in memory is damaged
-                raise self._refused(str(error)) from error
-            self.trouble = None
+                self._file.distrust()
+                raise LogUnavailableError(f"{type(error).__name__}: {error}") from error
+            except LogUnavailableError:  # the file cannot be opened again, or a log in memory is damaged
+                self._file.distrust()
+                raise
 
-    def _refused(self, trouble: str) -> LogUnavailableError:
-        self._file.distrust()
-        self.trouble = trouble
-        _log.warning("the event log refused a commit", code="commit_refused", reason=trouble)
-        return LogUnavailableError(trouble)
-
-    def _transact(self, take: Take) -> None:
+    def _write(self, take: Take, pending: PendingWrites) -> Sequence[Job[Any]]:
         connection = self._file.connection
-        pending = self._buffer.take()
-        if self._log_id != self._file.log_id:
-            self._log_id = self._file.log_id
-            self._log_end_histories.forget()
+        self._follow(self._file.log_id)
         try:
             connection.execute("BEGIN IMMEDIATE")
-            transaction = SqliteTransaction(connection, self._log_end_histories, max_consumers=self._max_consumers)
-            jobs = take()
-            for job in jobs:
-                job.result = job.work(transaction)
-            transaction.settle(pending, self._file.time.anchor())
+            transaction = SqliteTransaction(connection, self._limits, self._log_end_histories)
+            jobs = take()  # as late as possible
+            run(jobs, transaction)
+            transaction.finish(pending, self._file.time.anchor())
             connection.execute("COMMIT")
         except BaseException:
-            self._buffer.back(pending)
-            self._log_end_histories.forget()
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        for job in jobs:
-            job.stored = True
+        return jobs
 
-    def _transact_or_repair(self, take: Take) -> None:
+    def _transact(self, take: Take) -> None:
         try:
-            self._transact(take)
+            super()._transact(take)
         except apsw.FullError:
             # Dropping events helps only if the log reached its own limit. On a full volume it would lose them for
             # nothing.
@@ -279,18 +149,18 @@ class SqliteCommitter:
             self._transact_with_room(take)
         except (apsw.CorruptError, apsw.NotADBError) as error:
             self._file.replace(str(error))
-            self._transact(take)
+            super()._transact(take)
 
     def _transact_with_room(self, take: Take) -> None:
         """Drop the oldest events until the new ones fit. Raises SQLite's error if they never fit."""
         for _ in range(_ATTEMPTS):
-            self._transact(lambda: [Job(SqliteTransaction.prune_oldest)])
+            super()._transact(lambda: [Job(SqliteTransaction.prune_oldest)])
             with contextlib.suppress(apsw.FullError):
-                return self._transact(take)
-        return self._transact(take)
+                return super()._transact(take)
+        return super()._transact(take)
 
 
-class SqliteDatabaseLog(SqlEventLog):
+class SqliteDatabaseLog(EventLog):
     """The event log in an SQLite database. ``lock`` is held during each commit."""
 
     _event_columns = EVENT_COLUMNS
@@ -301,8 +171,7 @@ class SqliteDatabaseLog(SqlEventLog):
     ) -> None:
         super().__init__(clock, limits)
         self._file = file
-        histories = LogEndHistories(max_bytes=limits.most_log_end_bytes, retention_ms=limits.retention_ms)
-        self._committer = SqliteCommitter(file, lock, self._buffer, histories, max_consumers=limits.max_consumers)
+        self._committer = SqliteCommitter(file, lock, self._buffer, limits)
 
     @property
     def log_id(self) -> str:
@@ -310,22 +179,6 @@ class SqliteDatabaseLog(SqlEventLog):
 
     def log_time_ms(self) -> int:
         return self._file.time.now()
-
-    def writable(self) -> str | None:
-        return self._committer.trouble
-
-    def memory_age_ms(self) -> None:
-        """``None``: every read is from the log."""
-
-    @property
-    def replica(self) -> None:
-        """``None``: only one machine can use the log."""
-
-    def leader(self) -> None:
-        """``None``: only one machine can use the log."""
-
-    def database(self) -> None:
-        """``None``: SQLite has no server."""
 
     def prune(self) -> int:
         before_ms = self.log_time_ms() - self._limits.retention_ms
@@ -346,10 +199,10 @@ class SqliteDatabaseLog(SqlEventLog):
         wal = self._file.wal_bytes()
         return LogSize(events, used + wal, groups, first or 0, last or 0, wal)
 
-    def _reading(self) -> AbstractContextManager[ReadConnection]:
+    def _reading(self) -> AbstractContextManager[apsw.Connection]:
         return self._file.reading()
 
-    def _page(self, connection: ReadConnection, after: int, limit: int) -> Iterable[Row]:
+    def _page(self, connection: apsw.Connection, after: int, limit: int) -> Iterable[Row]:
         sql = f"SELECT {EVENT_COLUMNS} FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
         total = 0
         for row in connection.execute(sql, (after, limit)):
@@ -427,15 +280,6 @@ class MemoryEventLog(SqliteDatabaseLog):
         file = MemoryFile(clock, max_bytes=limits.max_bytes)
         super().__init__(clock, file, file.lock, limits)
         self._writer = InlineWriter(self._committer.commit)
-
-    def lead(self) -> bool:
-        return True
-
-    def leads(self) -> bool:
-        return True
-
-    def resign(self) -> None:
-        """Do nothing, because there is no other process."""
 
     def close(self) -> None:
         self._file.close()

@@ -72,14 +72,14 @@ def summary_runs(runs: DataFrame, *, silence: timedelta, day: date) -> DataFrame
     current = F.when(F.col("last.open_id") != "", _member("last.open_id")).otherwise(
         _member(None, "last.stretch", "last.silences")
     )
-    told = _with_members(runs, silence).withColumn("last", last)
+    members = _with_members(runs, silence).withColumn("last", last)
     is_open = F.col("member").isNotNull() & F.col("member").eqNullSafe(current)
-    told = told.withColumn("is_open", is_open)
+    members = members.withColumn("is_open", is_open)
     opened = F.when(F.col("is_open") & F.col("fresh"), F.col("incident_start"))
     bad = F.col("is_open") & _is(_INCIDENT)
     fresh_ids = F.collect_list(F.when(F.col("fresh"), F.struct("day", "run", "incident_id")))
     newest_first = F.transform(F.sort_array(fresh_ids, asc=False), lambda each: each.incident_id)
-    summed = told.groupBy(*GROUP).agg(
+    summed = members.groupBy(*GROUP).agg(
         F.bool_or("is_open").alias("is_open"),
         F.max("last.open_id").alias("open_id"),
         F.coalesce(F.min(F.when(F.col("is_open"), F.col("first_at"))), F.max("last_at")).alias("first_at"),

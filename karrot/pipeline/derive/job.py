@@ -93,9 +93,9 @@ class Part(NamedTuple):
 
 def is_in(parts: Iterable[Part], at: str, margin: timedelta = timedelta(0)) -> Column:
     """Whether a timestamp lies in one of these parts, or at most ``margin`` before or after it."""
-    moment = F.col(at)
+    column = F.col(at)
     return reduce(
-        or_, ((moment >= F.lit(part.since - margin)) & (moment < F.lit(part.until + margin)) for part in parts)
+        or_, ((column >= F.lit(part.since - margin)) & (column < F.lit(part.until + margin)) for part in parts)
     )
 
 
@@ -429,28 +429,15 @@ def _derive_parts(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules, 
         replace_parts(tables, runs, "verdict_runs", parts)
 
     with lags.measured(listings, days) as measured:
-        _at_once(
-            sources.spark,
+        jobs = (
             partial(derive_lag_and_slo, measured),
             partial(derive_skew, measured),
             derive_runs,
             partial(_derive_rates, sources, lags, rules, parts),
         )
-
-
-def _at_once(spark: SparkSession, *jobs: Callable[[], object]) -> None:
-    """Run jobs at the same time. A job of few tasks leaves cores free, for example while it writes one file.
-
-    If a job fails, this raises its error after the other jobs have ended.
-    """
-    with ThreadPoolExecutor(len(jobs)) as pool:
-        running = [pool.submit(job) for job in jobs]
-        try:
-            for each in running:
-                each.result()
-        except KeyboardInterrupt:
-            spark.sparkContext.cancelAllJobs()
-            raise
+        # A job of few tasks leaves cores free, for example while it writes one file, so the jobs run at the same time.
+        with ThreadPoolExecutor(len(jobs)) as pool:
+            list(pool.map(lambda job: job(), jobs))
 
 
 def _derive_rates(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules, parts: Sequence[Part]) -> None:

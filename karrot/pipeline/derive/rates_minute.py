@@ -32,10 +32,10 @@ def whole_listings(events: DataFrame, partitions: DataFrame) -> DataFrame:
     listed = partitions.select(group, "log_id", *_SAMPLE, F.lit(None).cast("bigint").alias("partition_count"))
     # The sort begins with the number of the event, which almost always decides.
     of_event = Window.partitionBy("seq", "group", "log_id")
-    told = F.max("partition_count").over(of_event)
+    listed_in_all = F.max("partition_count").over(of_event)
     rows = F.count_if(F.col("partition_count").isNull()).over(of_event)
     both = listed.unionByName(counts, allowMissingColumns=True).repartition("group")
-    counted = both.withColumn("is_whole", (told == rows) & F.col("partition_count").isNull())
+    counted = both.withColumn("is_whole", (listed_in_all == rows) & F.col("partition_count").isNull())
     return counted.where("is_whole").select("group", *_SAMPLE)
 
 

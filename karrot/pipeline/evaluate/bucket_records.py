@@ -163,13 +163,13 @@ def _with_new_groups(groups: list[GroupMemory], commits: NewCommits) -> tuple[li
 def _with_members(groups: list[GroupMemory], new: NewRecords) -> list[GroupMemory]:
     known = {each.key: row for row, each in enumerate(groups)}
     made = [*groups]
-    for key, told in new.members.items():
-        if told.order <= new.deleted.get(key, -1):
+    for key, newest in new.members.items():
+        if newest.order <= new.deleted.get(key, -1):
             continue
         if key not in known:
-            made.append(GroupMemory.of(key, told.group))
+            made.append(GroupMemory.of(key, newest.group))
         row = known.setdefault(key, len(made) - 1)
-        made[row] = made[row]._replace(members=told.members, members_ms=told.at_ms)
+        made[row] = made[row]._replace(members=newest.members, members_ms=newest.at_ms)
     return made
 
 

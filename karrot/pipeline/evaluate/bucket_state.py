@@ -105,7 +105,7 @@ class BucketState(NamedTuple):
         """
         sink, table = pa.BufferOutputStream(), self._partition_table()
         notified = ((each, each.notified) for each in self.groups)
-        groups = [[*each[:4], told.incident, told.last_open_ms, *each[5:]] for each, told in notified]
+        groups = [[*each[:4], sent.incident, sent.last_open_ms, *each[5:]] for each, sent in notified]
         table = table.replace_schema_metadata({"groups": json.dumps(groups)})
         sink.write(_VERSION)
         with pa.ipc.new_stream(sink, table.schema) as stream:
@@ -165,15 +165,14 @@ class EvaluateRules(NamedTuple):
     """The settings of the evaluation. ``expire_group`` is in seconds.
 
     With ``lists_all``, a verdict lists all partitions, otherwise only partitions worse than OK, as in Burrow.
-    Groups are judged if any filter in ``read`` matches. Verdicts are sent if ``sent`` matches the group.
+    Only groups that ``groups`` chooses are judged.
     """
 
     rules: RuleSet = RuleSet("burrow")
     notifier: NotifierSettings = NotifierSettings()
     expire_group: int = DEFAULT_EXPIRE_GROUP
     lists_all: bool = True
-    read: tuple[NameFilter, ...] = (NameFilter(),)
-    sent: NameFilter = NameFilter()
+    groups: NameFilter = NameFilter()
 
 
 _ODD_NUMBER = -7046029254386353131  # mixes two hashes: 2**64 divided by the golden ratio, as a signed number

@@ -166,29 +166,27 @@ class BucketTask:
     def judge(self, state: BucketState, log_ends: LogEnds) -> tuple[BucketState, list[LagEvent]]:
         """Judge every group of the bucket, and return the notifications that Burrow would send.
 
-        The new state lacks expired groups, and groups that the filters in ``read`` no longer match.
+        The new state lacks expired groups, and groups that the filter no longer chooses.
         """
         asked, now = self.asked, self.now_ms // 1000
         expiry_ms = (now - asked.expire_group) * 1000
-        old = {
-            each.key
-            for each in state.groups
-            if expiry_ms > each.alive_ms or not any(some.has(each.name) for some in asked.read)
-        }
+        old = {each.key for each in state.groups if expiry_ms > each.alive_ms or not asked.groups.has(each.name)}
         state = without_groups(state, old)
         found = _Judged.of(state, log_ends, asked.rules, now)
         sent: list[LagEvent] = []
         for number, group in enumerate(state.groups):
-            if not group.last_commit_ms or not asked.sent.has(group.name):
+            if not group.last_commit_ms:
                 continue  # a group without a commit gets no verdict
             status = group_status([Status(int(found.worst[number]))])
-            told = notify(group.notified, status, self.now_ms, asked.notifier, partial(self._new_id, group.name))
-            if told is None:
+            notification = notify(
+                group.notified, status, self.now_ms, asked.notifier, partial(self._new_id, group.name)
+            )
+            if notification is None:
                 continue
             event = self._event(state, found, number, status)
-            if told.incident is not None:
-                start = EPOCH + timedelta(milliseconds=told.incident.start_ms)
-                event = event._replace(incident_id=told.incident.id, incident_start=start)
+            if notification.incident is not None:
+                start = EPOCH + timedelta(milliseconds=notification.incident.start_ms)
+                event = event._replace(incident_id=notification.incident.id, incident_start=start)
             sent.append(event)
         return state, sent
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import reduce
-from operator import and_, or_
+from operator import and_
 from typing import Final, NamedTuple
 
 import msgspec
@@ -31,7 +31,7 @@ from karrot.eventlog.next_group_state import summarize
 from karrot.pipeline.evaluate.bucket_state import EvaluateRules
 from karrot.pipeline.evaluate.bucket_verdicts import COMMIT, DELETION, MEMBER, OUT, BucketTask, StateSize
 from karrot.pipeline.evaluate.recent_log_ends import LogEndSource, RecentLogEnds
-from karrot.pipeline.evaluate.verdict_destinations import Deliver, RefusedVerdict, VerdictDelivery
+from karrot.pipeline.evaluate.verdict_destinations import Deliver, RefusedVerdict
 from karrot.pipeline.ingest.events import read_lines
 from karrot.pipeline.ingest.job import LineBatch
 from karrot.pipeline.offsets.commits import bad_records, decode_offsets
@@ -66,7 +66,7 @@ def to_tables(spark: SparkSession, tables: Tables, clock: Clock) -> Deliver:
     function writes chunks that fit into memory, and raises `UnevenError`.
     """
 
-    def write(part: Sequence[tuple[StoredEvent, str]]) -> int:
+    def write(part: Sequence[tuple[StoredEvent, str]]) -> None:
         first, _ = part[0]
         written_at = datetime.fromtimestamp(clock.wall_ms() / 1000, UTC)
         path = f"{first.event.cluster}/evaluate"
@@ -76,9 +76,13 @@ def to_tables(spark: SparkSession, tables: Tables, clock: Clock) -> Deliver:
             summary = LineBatch(spark, tables, batch_id, lines, []).write()
         if not summary.is_even:
             raise UnevenError(f"batch {batch_id}: {summary}")
-        return len(part)
 
-    return lambda several: VerdictDelivery(sum(map(write, _parts(several))))
+    def deliver(several: Iterable[StoredEvent]) -> Sequence[RefusedVerdict]:
+        for part in _parts(several):
+            write(part)
+        return ()
+
+    return deliver
 
 
 def _parts(several: Iterable[StoredEvent]) -> Iterator[list[tuple[StoredEvent, str]]]:
@@ -127,25 +131,26 @@ class EvaluateNote(StateNote):
 class EvaluatedBatch(NamedTuple):
     """The summary of a batch whose verdicts were delivered. ``seconds`` is the duration of the batch.
 
-    ``groups`` and ``partitions`` are the numbers of groups and partitions with a commit. ``unreadable`` counts records.
-    A batch judges no group if more records wait.
+    ``groups`` and ``partitions`` are the numbers of groups and partitions with a commit. ``delivered`` and ``refused``
+    are verdicts, one for each receiver. ``unreadable`` counts records. A batch judges no group if more records wait.
     """
 
     now_ms: int
     groups: int
     partitions: int
-    delivery: VerdictDelivery
+    delivered: int
     seconds: float
     unreadable: int = 0
     is_judged: bool = True
+    refused: Sequence[RefusedVerdict] = ()
 
 
 @dataclass(slots=True)
 class Evaluate:
-    """The job. ``deliver`` sends the notifications of a batch. Unreadable records go to the table ``quarantine``.
+    """The job. Each of the ``receivers`` gets the notifications. Unreadable records go to the table ``quarantine``.
 
     ``<checkpoint>/refused`` keeps the refused verdicts of the newest batches. The job calls ``seen`` with each batch.
-    ``now_ms`` returns the time of a batch from its rows and its number. Two jobs must not share a checkpoint.
+    ``now_ms`` returns the time of a batch from its number. Two jobs must not share a checkpoint.
     """
 
     spark: SparkSession
@@ -155,13 +160,17 @@ class Evaluate:
     tables: Tables
     checkpoint: str
     asked: EvaluateRules
-    deliver: Deliver
-    now_ms: Callable[[DataFrame, int], int]
+    receivers: Sequence[Deliver]
+    now_ms: Callable[[int], int]
     buckets: int = BUCKETS
     seen: Callable[[EvaluatedBatch], object] = lambda _batch: None
     clock: Clock = field(default_factory=SystemClock)
-    _note: EvaluateNote | None = field(default=None, init=False)
+    _folder: StateFolder[EvaluateNote] = field(init=False)
+    _is_checked: bool = field(default=False, init=False)
     _history: RecentLogEnds | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._folder = StateFolder(self.spark, self.checkpoint, EvaluateNote(_VERSION))
 
     def start(self, every: timedelta | None = None) -> StreamingQuery:
         """Start the query and return. The query judges all groups at the interval ``every``, with or without records.
@@ -174,8 +183,7 @@ class Evaluate:
         tick = self.spark.readStream.format("rate").option("rowsPerSecond", 1).load()
         nothing = (F.lit(None).cast(each.dataType).alias(each.name) for each in records.schema)
         records = records.unionByName(tick.select(*nothing))
-        trigger = None if every is None else f"{every // timedelta(milliseconds=1)} milliseconds"
-        return start_query(records, self.take, self.checkpoint, trigger)
+        return start_query(records, self.take, self.checkpoint, every)
 
     def take(self, records: DataFrame, batch: int) -> None:
         note, began_ms, unreadable = self.note(), self.clock.boot_ms(), 0
@@ -185,37 +193,38 @@ class Evaluate:
             is_record = F.greatest(*(F.col(name).isNotNull() for name in ("key", "value", "offset")))
             with persisted(_needed(decode_offsets(records.where(is_record), self.cluster))) as read:
                 members = members_of(read, self.cluster)
-                rows = _rows(read, members, self.buckets).where(_is_chosen(self.asked.read))
+                rows = _rows(read, members, self.buckets).where(_is_chosen(self.asked.groups))
                 # The time never decreases from batch to batch, unless the clock was ahead in an earlier batch.
-                now_ms = max(self.now_ms(rows, batch), min(note.now_ms, self.clock.wall_ms()))
+                now_ms = max(self.now_ms(batch), min(note.now_ms, self.clock.wall_ms()))
                 # Poll the log ends before the records are read, so that they are as old as the newest commit.
                 self._look(note.topics, note, now_ms)
-                found = _Found.of(read, self.asked.read)
+                found = _Found.of(read, self.asked.groups)
                 unreadable = self._keep_unreadable(read, members, found, batch_name(note.id, batch))
                 if not found.topics.keys() <= note.topics.keys():
                     self._look(note.topics | found.topics, note, now_ms)
                 note = self._advance(rows, batch, note, now_ms, is_judged=is_judged)
         if not note.is_delivered:
-            delivery = self.deliver(_StoredNotifications(self.spark, self._folder.of_batch(note.batch), note))
-            if delivery.refused:
-                self._keep_refused(note.batch, delivery.refused)
+            refused = [each for deliver in self.receivers for each in deliver(self._notifications(note))]
+            if refused:
+                self._keep_refused(note.batch, refused)
             size, next_seq = note.size, note.next_seq + note.size.notifications
             self._remember(msgspec.structs.replace(note, is_delivered=True, next_seq=next_seq))
-            seconds = (self.clock.boot_ms() - began_ms) / 1000
-            self.seen(
-                EvaluatedBatch(note.now_ms, size.groups, size.partitions, delivery, seconds, unreadable, is_judged)
-            )
+            seconds, delivered = (self.clock.boot_ms() - began_ms) / 1000, size.notifications * len(self.receivers)
+            counts = (size.groups, size.partitions, delivered - len(refused))
+            self.seen(EvaluatedBatch(note.now_ms, *counts, seconds, unreadable, is_judged, refused))
 
     def note(self) -> EvaluateNote:
-        """Return the content of ``state.json``, which the first call reads. Raises `UnusableState`."""
-        if self._note is None:
-            note = self._folder.note(EvaluateNote, _VERSION)
-            if note is None:
-                return self._remember(EvaluateNote(_VERSION, id=uuid.uuid4().hex, intervals=self.asked.rules.intervals))
-            self._note = self._checked(note)
-        return self._note
+        """Return the content of ``state.json``, which the first call reads and checks. Raises `UnusableState`."""
+        note = self._folder.note()
+        if not note.id:
+            new_id, intervals = uuid.uuid4().hex, self.asked.rules.intervals
+            note = self._remember(msgspec.structs.replace(note, id=new_id, intervals=intervals))
+        elif not self._is_checked:
+            self._check(note)
+        self._is_checked = True
+        return note
 
-    def _checked(self, note: EvaluateNote) -> EvaluateNote:
+    def _check(self, note: EvaluateNote) -> None:
         if note.intervals != self.asked.rules.intervals:
             raise UnusableState(
                 f"the rings in {self.checkpoint} have {note.intervals} intervals, and --rules asks for "
@@ -226,7 +235,6 @@ class Evaluate:
                 f"the state in {self.checkpoint} is damaged, for example by a power cut: its numbers "
                 f"of buckets, groups, partitions and notifications are {[*found]}, not {[*note.size]}: use another one"
             )
-        return note
 
     def _advance(
         self, rows: DataFrame, batch: int, note: EvaluateNote, now_ms: int, *, is_judged: bool
@@ -261,7 +269,6 @@ class Evaluate:
     def _remember(self, note: EvaluateNote) -> EvaluateNote:
         self.tables.require()
         self._folder.remember(note)
-        self._note = note
         return note
 
     def _keep_unreadable(self, read: DataFrame, members: DataFrame, found: "_Found", batch_id: str) -> int:
@@ -302,16 +309,22 @@ class Evaluate:
             return self.spark.createDataFrame([], OUT)
         return self.spark.read.schema(OUT).parquet(literal(path))
 
+    def _notifications(self, note: EvaluateNote) -> Iterator[StoredEvent]:
+        """Yield the notifications of the batch in ``state.json``, sorted by group."""
+        path = self._folder.of_batch(note.batch, "kind=notification")
+        if not listing(self.spark, path):
+            return
+        rows = self.spark.read.schema(OUT).parquet(literal(path)).select("consumer", "event")
+        for seq, row in enumerate(rows.orderBy("consumer").toLocalIterator(), note.next_seq):
+            event = msgspec.json.decode(row.event, type=LagEvent)
+            yield StoredEvent(note.id, seq, note.now_ms, summarize(event, note.now_ms), to_wire(event), event)
+
     def _read_history(self, batch: int) -> RecentLogEnds:
         intervals = self.asked.rules.intervals
         if batch < 0:
             return RecentLogEnds(intervals)
         rows = self.spark.read.parquet(literal(self._folder.of_batch(batch, "kind=log_ends")))
         return RecentLogEnds.from_table(rows.toArrow(), intervals)
-
-    @property
-    def _folder(self) -> StateFolder:
-        return StateFolder(self.spark, self.checkpoint)
 
 
 class _Found(NamedTuple):
@@ -325,37 +338,16 @@ class _Found(NamedTuple):
     has_metadata: bool
 
     @classmethod
-    def of(cls, read: DataFrame, groups: Sequence[NameFilter]) -> "_Found":
+    def of(cls, read: DataFrame, groups: NameFilter) -> "_Found":
         is_metadata = F.coalesce(F.col("key_type") == _GROUP_METADATA, F.lit(False))
-        # `_is_chosen` reads the name of a group from the column ``group``.
-        chosen = read.withColumn("group", F.col("consumer"))
-        topic = F.when(F.col("readable") & ~is_metadata & _is_chosen(groups), F.col("topic"))
-        kinds = chosen.select("readable", is_metadata.alias("is_metadata"), topic.alias("topic")).distinct()
+        topic = F.when(F.col("readable") & ~is_metadata & _is_chosen(groups, "consumer"), F.col("topic"))
+        kinds = read.select("readable", is_metadata.alias("is_metadata"), topic.alias("topic")).distinct()
         rows = kinds.withColumn("topic_key", F.xxhash64("topic")).collect()
         return cls(
             {row.topic: row.topic_key for row in rows if row.topic is not None},
             any(not row.readable for row in rows),
             any(row.readable and row.is_metadata for row in rows),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _StoredNotifications:
-    """Iterates over the notifications in the ``folder`` of a batch, sorted by group, any number of times."""
-
-    spark: SparkSession
-    folder: str
-    note: EvaluateNote
-
-    def __iter__(self) -> Iterator[StoredEvent]:
-        path = f"{self.folder}/kind=notification"
-        if not listing(self.spark, path):
-            return
-        rows = self.spark.read.schema(OUT).parquet(literal(path)).select("consumer", "event")
-        now_ms = self.note.now_ms
-        for seq, row in enumerate(rows.orderBy("consumer").toLocalIterator(), self.note.next_seq):
-            event = msgspec.json.decode(row.event, type=LagEvent)
-            yield StoredEvent(self.note.id, seq, now_ms, summarize(event, now_ms), to_wire(event), event)
 
 
 def _needed(decoded: DataFrame) -> DataFrame:
@@ -398,22 +390,15 @@ def _rows(read: DataFrame, members: DataFrame, buckets: int) -> DataFrame:
     return rows.withColumn("bucket", F.pmod("group_key", F.lit(buckets)).cast("int"))
 
 
-def _is_chosen(groups: Sequence[NameFilter]) -> Column:
-    """Whether a filter matches a row's group. Common patterns mean the same in Java, Burrow and Python."""
-    name = F.col("group")
-    each_of = ([*map(name.rlike, allow), *(~name.rlike(each) for each in deny)] for allow, deny in groups)
-    return reduce(or_, (reduce(and_, conditions, F.lit(True)) for conditions in each_of))
+def _is_chosen(groups: NameFilter, column: str = "group") -> Column:
+    """Whether the filter chooses a row's group. Common patterns mean the same in Java, Burrow and Python."""
+    name = F.col(column)
+    return reduce(and_, [*map(name.rlike, groups.allow), *(~name.rlike(each) for each in groups.deny)], F.lit(True))
 
 
-def batch_time_ms(read: CheckpointReader, _rows: DataFrame, batch: int) -> int:
+def batch_time_ms(read: CheckpointReader, batch: int) -> int:
     """Return the time at which Spark chose the batch's last offset. A repeated batch has the same time."""
     text = read(f"offsets/{batch}")
     if text is None:
         raise FileNotFoundError(f"the checkpoint has no offsets/{batch}")
     return int(json.loads(text.splitlines()[1])["batchTimestampMs"])
-
-
-def newest_record_ms(rows: DataFrame, _batch: int = 0) -> int:
-    """Return the newest record timestamp of a batch, ignoring timestamps in the future; 0 without records."""
-    row = rows.where(F.col("at_ms") <= F.unix_millis(F.current_timestamp())).agg(F.max("at_ms").alias("at_ms")).first()
-    return int(row.at_ms or 0) if row else 0

@@ -94,8 +94,8 @@ class EvaluateMetrics(MetricValues):
         self.set(BATCH_SECONDS, batch.seconds, cluster)
         self.set(GROUPS, batch.groups, cluster)
         self.set(PARTITIONS, batch.partitions, cluster)
-        self.add(VERDICTS, batch.delivery.taken, cluster, "delivered")
-        self.add(VERDICTS, len(batch.delivery.refused), cluster, "refused")
+        self.add(VERDICTS, batch.delivered, cluster, "delivered")
+        self.add(VERDICTS, len(batch.refused), cluster, "refused")
         self.add(UNREADABLE, batch.unreadable, cluster)
         if batch.is_judged:
             self.add(BATCHES, 1, cluster)
@@ -104,7 +104,7 @@ class EvaluateMetrics(MetricValues):
     def log_ends_failed(self) -> None:
         self.add(LOG_END_FAILURES, 1, self._cluster)
 
-    def trouble(self) -> str | None:
+    def problem(self) -> str | None:
         """Return a message if no batch has ended for ten intervals and for 30 minutes, because the job then hangs.
 
         The limit is 30 minutes because the first batches of a large topic take minutes.

@@ -1,25 +1,20 @@
 """Keeps each partition's recent log ends in the driver, for the verdicts of all buckets."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import chain, compress
-from threading import Event, Lock, Thread
+from threading import Lock
 from typing import Final, NamedTuple, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from karrot.clock import Clock
 from karrot.event import TopicPartition
 from karrot.pipeline.evaluate.bucket_state import LogEnds, source_key
 from karrot.pipeline.offsets.log_ends import LogEndReader, PollSummary
-from karrot.pipeline.store.hadoop_filesystem import literal
 from karrot.pipeline.window_arrays.judge_windows import Ints, LogEndArrays
 from karrot.watch.cluster_interface import ClusterError
 
@@ -105,14 +100,16 @@ class RecentLogEnds:
 
     @classmethod
     def from_table(cls, table: pa.Table, intervals: int) -> Self:
+        topic, partition = (table.column(name).to_pylist() for name in _SAMPLE.names[:2])
+        at_ms, offset = (table.column(name).to_numpy().astype(np.int64) for name in _SAMPLE.names[2:])
         history = cls(intervals)
-        history.add(_look_of(table, table.column("topic").unique().to_pylist()))
+        history.add(LogEndLook([*map(TopicPartition, topic, partition)], at_ms, offset, {*topic}))
         return history
 
 
 @dataclass(slots=True)
 class LogEndsFromKafka:
-    """Polls Kafka for log ends at the interval ``every``, even between batches.
+    """Polls Kafka for log ends at the interval ``every``, between batches too if a thread calls `ask_if_due`.
 
     As in Burrow, the log end for a commit's lag is at most ``every`` older than the commit. If Kafka does not answer,
     ``tell`` gets a summary, because commits on a partition without a log end are dropped.
@@ -129,37 +126,10 @@ class LogEndsFromKafka:
     _asked: list[TopicPartition] = field(default_factory=list)
     _topics: frozenset[str] = frozenset()
     _polls: list[LogEndLook] = field(default_factory=list)
-    _fault: BaseException | None = None
-
-    @contextmanager
-    def polling(self) -> Iterator[None]:
-        """Poll Kafka in a thread, for the topics of the last call of `look`, until the ``with`` block ends.
-
-        An error other than `ClusterError` ends the thread, and the next call of `look` raises it.
-        """
-        stop = Event()
-
-        def go() -> None:
-            try:
-                while not stop.wait(
-                    max(self.every.total_seconds() / 10, (self._next_ms - self.clock.boot_ms()) / 1000)
-                ):
-                    self.ask_if_due()
-            except BaseException as error:  # noqa: BLE001 - otherwise the error would be lost
-                self._fault = error
-
-        thread = Thread(target=go, name="log ends", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
 
     def look(self, topics: Collection[str], between_ms: tuple[int, int]) -> LogEndLook | None:
         """Return the log ends polled since the last call. Polls Kafka first if a topic is new or a poll is due."""
         with self._lock:
-            if self._fault is not None:
-                raise self._fault
             if self._is_due() or not self._topics.issuperset(topics):
                 self._poll(frozenset(topics), between_ms[1])
             polls, self._polls = self._polls, []
@@ -189,7 +159,7 @@ class LogEndsFromKafka:
                 self._counts = counts
             found = self.kafka.log_ends(self._asked)
         except ClusterError as error:
-            self.tell(PollSummary(trouble=str(error)))
+            self.tell(PollSummary(problem=str(error)))
             return
         self._topics = topics
         ends = ((place, found.get(place)) for place in self._asked)
@@ -198,28 +168,3 @@ class LogEndsFromKafka:
         self._polls.append(LogEndLook([*known], np.full(len(known), at_ms), offset, counts))
         if len(self._polls) > _MOST_POLLS:  # a receiver is unreachable, so no batch uses the polls
             del self._polls[::2]
-
-
-@dataclass(frozen=True, slots=True)
-class LogEndsFromParquet:
-    """Reads Parquet files with the columns ``topic, partition, end_offset, observed_at``."""
-
-    spark: SparkSession
-    directory: str
-
-    def look(self, topics: Collection[str], between_ms: tuple[int, int]) -> LogEndLook | None:
-        after_ms, now_ms = between_ms
-        at_ms = F.unix_millis("observed_at").alias("at_ms")
-        rows = self.spark.read.option("recursiveFileLookup", "true").parquet(literal(self.directory))
-        end_offset = F.col("end_offset").alias("offset")
-        new = rows.select("topic", "partition", at_ms, end_offset).where(F.col("at_ms").between(after_ms + 1, now_ms))
-        # A filter on the names of all topics is slower in Spark than reading the other topics.
-        found = new.toArrow().filter(pc.field("topic").isin(pa.array([*topics], pa.string()))).sort_by("at_ms")
-        return _look_of(found, topics)
-
-
-def _look_of(table: pa.Table, topics: Collection[str]) -> LogEndLook:
-    """Convert a table with the columns of `_SAMPLE`."""
-    topic, partition = (table.column(name).to_pylist() for name in _SAMPLE.names[:2])
-    at_ms, offset = (table.column(name).to_numpy().astype(np.int64) for name in _SAMPLE.names[2:])
-    return LogEndLook([*map(TopicPartition, topic, partition)], at_ms, offset, topics)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import islice
-from typing import Final, NamedTuple, TextIO
+from typing import Final, TextIO
 from urllib.parse import urlsplit
 
 import msgspec
@@ -38,26 +38,16 @@ class RefusedVerdict(msgspec.Struct, frozen=True):
         return cls(sent.event_id, receiver, sent.event.consumer, code, body)
 
 
-class VerdictDelivery(NamedTuple):
-    taken: int
-    refused: Sequence[RefusedVerdict] = ()
-
-
 class NotAccepted(RuntimeError):  # noqa: N818 (names what happened)
     """A receiver did not accept the verdicts of a batch. The message gives the reason without the address."""
 
 
-Deliver = Callable[[Iterable[StoredEvent]], VerdictDelivery]
-"""Sends the verdicts of a batch. A verdict has the same id each time it is sent, and a body in Burrow's format.
+Deliver = Callable[[Iterable[StoredEvent]], Sequence[RefusedVerdict]]
+"""Sends the verdicts of a batch, and returns the verdicts that the receiver refused.
 
-Raises `NotAccepted`. The caller then sends the whole batch again later.
+A verdict has the same id each time it is sent, and a body in Burrow's format. Raises `NotAccepted`. The caller then
+sends the whole batch again later.
 """
-
-
-def to_each(receivers: Sequence[Deliver], several: Iterable[StoredEvent]) -> VerdictDelivery:
-    """Send all verdicts to each receiver. ``taken`` of the result is the sum. Raises `NotAccepted`."""
-    done = [deliver(several) for deliver in receivers]
-    return VerdictDelivery(sum(each.taken for each in done), [one for each in done for one in each.refused])
 
 
 def chunks(several: Iterable[StoredEvent], most: int) -> Iterator[list[StoredEvent]]:
@@ -79,13 +69,10 @@ _RETRIES: Final = 8
 def to_stream(stream: TextIO) -> Deliver:
     """Return a function that writes each body as a line, and flushes the stream after the last line."""
 
-    def deliver(several: Iterable[StoredEvent]) -> VerdictDelivery:
-        taken = 0
-        for each in several:
-            stream.write(f"{each.body.decode()}\n")
-            taken += 1
+    def deliver(several: Iterable[StoredEvent]) -> Sequence[RefusedVerdict]:
+        stream.writelines(f"{each.body.decode()}\n" for each in several)
         stream.flush()
-        return VerdictDelivery(taken)
+        return ()
 
     return deliver
 
@@ -116,13 +103,10 @@ def to_karrot(url: str, token: str | None, *, lists_all: bool, retries: int = _R
             raise NotAccepted(f"Karrot answered HTTP {answer.status}")
         return RefusedVerdict.of(each, "Karrot", _code(answer))
 
-    def deliver(several: Iterable[StoredEvent]) -> VerdictDelivery:
-        count, refused = 0, list[RefusedVerdict]()
+    def deliver(several: Iterable[StoredEvent]) -> Sequence[RefusedVerdict]:
         with ThreadPoolExecutor(_CONNECTIONS) as pool:
-            for some in chunks(several, _AT_ONCE):
-                refused += (each for each in pool.map(send, some) if each is not None)
-                count += len(some)
-        return VerdictDelivery(count - len(refused), refused)
+            answers = (each for some in chunks(several, _AT_ONCE) for each in pool.map(send, some))
+            return [each for each in answers if each is not None]
 
     return deliver
 
@@ -168,11 +152,4 @@ def to_topic(
             owed = again
         raise NotAccepted(f"Kafka does not take the verdicts: {why}")
 
-    def deliver(several: Iterable[StoredEvent]) -> VerdictDelivery:
-        count, refused = 0, list[RefusedVerdict]()
-        for some in chunks(several, _MESSAGES_AT_ONCE):
-            count += len(some)
-            refused += send(some)
-        return VerdictDelivery(count - len(refused), refused)
-
-    return deliver
+    return lambda several: [each for some in chunks(several, _MESSAGES_AT_ONCE) for each in send(some)]

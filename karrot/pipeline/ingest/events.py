@@ -28,7 +28,7 @@ from karrot.pipeline.schemas_and_conversions import (
     STRING,
     base64,
     columns_of,
-    moment,
+    possible_timestamp,
     struct,
     whole,
     with_day,
@@ -73,7 +73,7 @@ def read_lines(lines: DataFrame) -> DataFrame:
         "path",
         "offset",
         "number",
-        F.to_date(F.coalesce(moment(received_at_ms), F.col("written_at"))).alias("day"),
+        F.to_date(F.coalesce(possible_timestamp(received_at_ms), F.col("written_at"))).alias("day"),
         F.when(is_good, F.col("line")).alias("line"),
         "reason",
         F.when(~is_good, base64(F.substring(cut.cast("binary"), 1, RAW_BYTES))).alias("raw"),
@@ -109,7 +109,7 @@ def partitions(lines: DataFrame) -> DataFrame:
 
 
 def _times(*names: str) -> dict[str, Column]:
-    return {name: moment(F.col(f"{name}_ms")) for name in names}
+    return {name: possible_timestamp(F.col(f"{name}_ms")) for name in names}
 
 
 def _counts(*names: str) -> dict[str, Column]:

@@ -8,7 +8,7 @@ checkpoint's id: a new checkpoint counts from 0 again and must not overwrite the
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from datetime import date
+from datetime import date, timedelta
 from threading import Event
 from typing import Final, Self
 
@@ -102,15 +102,15 @@ class Ingest:
     def __post_init__(self) -> None:
         self.checkpoint = self.checkpoint or self.tables.checkpoint(self.source.checkpoint("ingest"))
 
-    def run(self, every: str | None = None, stop: Event | None = None) -> IngestSummary:
-        """Write the existing lines and return; with ``every`` (``"30 seconds"``), continue until ``stop`` is set.
+    def run(self, every: timedelta | None = None, stop: Event | None = None) -> IngestSummary:
+        """Write the existing lines and return; with ``every``, continue until ``stop`` is set.
 
         Raises the errors of `start`, and StreamingQueryException if a batch failed (`UnevenError` is one reason).
         """
         run_queries([self.start(every)], stop=stop or Event(), follow=every is not None)
         return self.total
 
-    def start(self, every: str | None = None) -> StreamingQuery:
+    def start(self, every: timedelta | None = None) -> StreamingQuery:
         """Start the query and return. Raises the errors of the source's ``lines``."""
         return start_query(self.source.lines(self.spark), self.take, self.checkpoint, every)
 

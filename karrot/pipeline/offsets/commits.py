@@ -21,7 +21,7 @@ from karrot.pipeline.schemas_and_conversions import (
     base64,
     columns_of,
     is_possible,
-    moment,
+    possible_timestamp,
     with_day,
 )
 
@@ -315,9 +315,9 @@ def _commit_columns(cluster: str) -> list[Column]:
         "offset": F.when(has_value, F.col("_offset")),
         "metadata": F.when(has_value & (F.col("_declared") >= F.lit(0)), metadata),
         "leader_epoch": F.when(has_epoch, _int(epoch)),
-        "commit_ts": F.when(has_value, moment(commit_ms)),
+        "commit_ts": F.when(has_value, possible_timestamp(commit_ms)),
         "commit_ts_ms": F.when(has_value, commit_ms),
-        "expire_ts": F.when(expires, moment(expire_ms)),
+        "expire_ts": F.when(expires, possible_timestamp(expire_ms)),
         "expire_ts_ms": F.when(expires & (expire_ms >= F.lit(0)), expire_ms),
         "tombstone": F.when(names, ~has_value),
         "log_partition": F.col("partition"),

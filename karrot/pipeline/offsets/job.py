@@ -7,7 +7,7 @@ repeated after a crash overwrites its own files. The JSON topic gets the records
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, fields
-from datetime import date
+from datetime import date, timedelta
 from functools import reduce
 from typing import Any, Final, Self
 
@@ -162,7 +162,7 @@ class LandOffsets:
     seen: Callable[[Iterable[str]], object] = lambda _topics: None
     total: OffsetsSummary = field(default_factory=OffsetsSummary)
 
-    def start(self, every: str | None = None) -> StreamingQuery:
+    def start(self, every: timedelta | None = None) -> StreamingQuery:
         """Start the query and return. The query reads the existing records and, with ``every``, also later records.
 
         Raises `NoRecords`, `ConnectorMissing` and `PropertiesError`.

@@ -3,10 +3,11 @@
 The job also polls while no group commits, because the lag depends on whether a log still grows.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import reduce
+from threading import Event
 from typing import Final, NamedTuple, Protocol
 from uuid import uuid4
 
@@ -32,7 +33,6 @@ _SAMPLE: Final = StructType(
     [ENDS[name] for name in ("topic", "partition", "start_offset", "end_offset", "observed_at")]
 )
 _NEEDED: Final = ("topic", "partition", "end_offset")
-_OVER: Final = object()
 _TYPES: Final = (pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.timestamp("us", "UTC"))
 _ROWS: Final = pa.schema(zip(_SAMPLE.fieldNames(), _TYPES, strict=True))
 
@@ -45,19 +45,19 @@ class LogEndReader(TopicMetadata, Protocol):
 
 
 class PollSummary(NamedTuple):
-    """Counts the partitions that one poll wrote and left out. ``trouble`` says why Kafka did not answer."""
+    """Counts the partitions that one poll wrote and left out. ``problem`` says why Kafka did not answer."""
 
     written: int = 0
     left_out: int = 0
-    trouble: str = ""
+    problem: str = ""
 
     def plus(self, other: "PollSummary") -> "PollSummary":
         return PollSummary(self.written + other.written, self.left_out + other.left_out)
 
     def __str__(self) -> str:
-        if self.trouble:
+        if self.problem:
             some = f" after {counted(self.written, 'partition')}" if self.written else ""
-            return f"log ends: Kafka did not answer{some}: {self.trouble}"
+            return f"log ends: Kafka did not answer{some}: {self.problem}"
         text = counted(self.written, "log end")
         return f"{text}, {self.left_out:,} left out" if self.left_out else text
 
@@ -67,7 +67,8 @@ class EndsPoll:
     """Polls the topics that were `seen`, at an interval, and writes the log ends of their partitions.
 
     ``tell`` gets the summary of each poll. If Kafka fails, a poll raises no error, because the next poll may succeed.
-    One request asks for at most ``at_once`` partitions, so the driver's memory does not grow with the cluster.
+    One request asks for at most ``at_once`` partitions, so the driver's memory does not grow with the cluster. After
+    ``stop`` is set, a poll sends no further request.
     """
 
     spark: SparkSession
@@ -80,47 +81,38 @@ class EndsPoll:
     topics: frozenset[str] = frozenset()
     total: PollSummary = PollSummary()  # noqa: RUF009 (cannot change)
     at_once: int = _AT_ONCE
+    stop: Event = field(default_factory=Event)
     _run: str = field(default_factory=lambda: uuid4().hex[:8])
     _batches: int = 0
     _next_ms: float = 0
-    _open: Iterator[None] | None = None
 
     def seen(self, topics: Iterable[str]) -> None:
         self.topics = self.topics.union(topics)
 
     def look_if_due(self) -> None:
-        """Begin a poll if the interval since the last poll is over, or continue a poll with its next request.
-
-        A poll of many partitions takes several calls, so the caller can do other things and stop in between.
-        """
+        """Poll if the interval since the beginning of the last poll is over."""
         now_ms = self.clock.boot_ms()
-        if self._open is None and self.topics and now_ms >= self._next_ms:
+        if self.topics and now_ms >= self._next_ms:
             self._next_ms = now_ms + self.every.total_seconds() * 1000
-            self._open = self._requests()
-        if self._open is not None and next(self._open, _OVER) is _OVER:
-            self._open = None
+            self.look()
 
     def look(self) -> None:
-        if self.topics:
-            for _ in self._requests():
-                pass
-
-    def _requests(self) -> Iterator[None]:
-        """Poll once. Each step asks for the next partitions, and writes their samples as a batch."""
+        """Poll once. Each request asks for some partitions, and its samples are written as a batch."""
         rest: list[TopicPartition] = []
-        written, left_out, trouble = 0, 0, ""
+        written, left_out, problem = 0, 0, ""
+        if not self.topics:
+            return
         try:
             counts = sorted(self.kafka.partitions(self.topics).items())
             rest = [TopicPartition(topic, partition) for topic, count in counts for partition in range(count)]
-            while rest:
+            while rest and not self.stop.is_set():
                 asked = rest[: self.at_once]
                 answered = self._written(asked)
                 written, left_out = written + answered, left_out + len(asked) - answered
-                if rest := rest[self.at_once :]:
-                    yield
+                rest = rest[self.at_once :]
         except ClusterError as error:
-            left_out, trouble = left_out + len(rest), str(error)
-        summary = PollSummary(written, left_out, trouble)
+            left_out, problem = left_out + len(rest), str(error)
+        summary = PollSummary(written, left_out, problem)
         self.total = self.total.plus(summary)
         self.tell(summary)
 
@@ -159,7 +151,7 @@ class LandEnds:
     checkpoint: str
     total: PollSummary = PollSummary()  # noqa: RUF009 (cannot change)
 
-    def start(self, every: str | None = None) -> StreamingQuery:
+    def start(self, every: timedelta | None = None) -> StreamingQuery:
         """Start the query and return. Raises `NoRecords`."""
         written_at = F.col("_metadata.file_modification_time").alias("written_at")
         samples = new_files(self.spark, self.directory, _SAMPLE).select(*_SAMPLE.fieldNames(), written_at)

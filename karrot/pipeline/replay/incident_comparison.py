@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from karrot.event import GroupKey, Status
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
-from karrot.text import counted, duration, plural
+from karrot.text import counted, duration
 
 T = TypeVar("T", "Stall", "ReplayedIncident")
 _NAMED = 3
@@ -53,30 +53,22 @@ class Stall(NamedTuple):
     to_ms: int
 
 
-class Detection(NamedTuple):
-    """How soon a rule set found a stand-still or an incident of the baseline.
-
-    ``delay`` is the time in seconds from the beginning of ``what`` to the rule set's first overlapping incident, or
-    ``None`` without such an incident. Only if ``what`` is an incident, ``delay`` can be negative.
-    """
-
-    what: Stall | ReplayedIncident
-    delay: float | None
-
-
 @dataclass(frozen=True, slots=True)
 class RuleSetOutcome:
     """The result of one rule set. ``runs`` are the status runs with WARN or ERR.
 
-    ``found`` has an entry for each stand-still, ``alike`` for each incident of the baseline. ``alone`` counts the rule
-    set's incidents during which the baseline had no incident.
+    ``delays`` has, for each stand-still, the time in seconds from its beginning to the rule set's first overlapping
+    incident, or ``None`` without such an incident. ``shifts`` has the same for each incident of the baseline, negative
+    for an earlier incident. ``missed`` are the stand-stills without an incident. ``alone`` counts the rule set's
+    incidents during which the baseline had no incident.
     """
 
     rules: RuleSet
     runs: Sequence[RuleSetRun]
     incidents: Sequence[ReplayedIncident]
-    found: Sequence[Detection]
-    alike: Sequence[Detection]
+    delays: Sequence[float | None]
+    shifts: Sequence[float | None]
+    missed: Sequence[Stall]
     alone: int
 
     @property
@@ -93,16 +85,8 @@ class RuleSetOutcome:
         return sum(not each.stood_still for each in self.incidents)
 
     @property
-    def delays(self) -> list[float]:
-        return sorted(each.delay for each in self.found if each.delay is not None)
-
-    @property
     def median_delay(self) -> float | None:
-        return median(self.delays) if self.delays else None
-
-    @property
-    def missed(self) -> list[Stall | ReplayedIncident]:
-        return [each.what for each in self.found if each.delay is None]
+        return median(known) if (known := [each for each in self.delays if each is not None]) else None
 
 
 def compare(
@@ -113,18 +97,14 @@ def compare(
     An incident is a flap if the incident begins within ``flap_s`` seconds after the end of the previous incident.
     """
     of_sets = [list(_incidents(each, stood, flap_s)) for each in runs]
-    first = of_sets[0]
-    return [
-        RuleSetOutcome(
-            rules,
-            of_set,
-            incidents,
-            found=list(_found(stood, incidents)),
-            alike=list(_found(first, incidents)),
-            alone=sum(each.delay is None for each in _found(incidents, first)),
-        )
-        for rules, of_set, incidents in zip(rule_sets, runs, of_sets, strict=True)
-    ]
+    outcomes = []
+    for rules, of_set, incidents in zip(rule_sets, runs, of_sets, strict=True):
+        # If the incident began before the stand-still, the delay is 0.
+        delays = [None if each is None else max(0, each) for each in _delays(stood, incidents)]
+        missed = [each for each, delay in zip(stood, delays, strict=True) if delay is None]
+        shifts, alone = list(_delays(of_sets[0], incidents)), list(_delays(incidents, of_sets[0])).count(None)
+        outcomes.append(RuleSetOutcome(rules, of_set, incidents, delays, shifts, missed, alone))
+    return outcomes
 
 
 def _incidents(runs: Sequence[RuleSetRun], stood: Sequence[Stall], flap_s: int) -> Iterator[ReplayedIncident]:
@@ -152,15 +132,13 @@ def _unbroken(runs: Sequence[RuleSetRun]) -> Iterator[Sequence[RuleSetRun]]:
         yield runs[begin:end]
 
 
-def _found(what: Iterable[Stall | ReplayedIncident], incidents: Sequence[ReplayedIncident]) -> Iterator[Detection]:
-    """Find the first incident that overlaps each entry of ``what``."""
+def _delays(what: Iterable[Stall | ReplayedIncident], incidents: Sequence[ReplayedIncident]) -> Iterator[float | None]:
+    """Yield, for each entry of ``what``, the seconds from its beginning to the first incident that overlaps it."""
     by_group = _by_group(incidents)
     for each in what:
         among = by_group.get(each.group, [])
         hit = next((one for one in among if _overlap(one, each.from_ms, each.to_ms)), None)
-        delay = None if hit is None else (hit.from_ms - each.from_ms) / 1000
-        # If the incident began before the stand-still, the delay is 0.
-        yield Detection(each, max(0, delay) if delay is not None and isinstance(each, Stall) else delay)
+        yield None if hit is None else (hit.from_ms - each.from_ms) / 1000
 
 
 def _overlap(one: Stall | ReplayedIncident, from_ms: int, to_ms: int) -> bool:
@@ -175,29 +153,23 @@ def _by_group(things: Iterable[T]) -> dict[GroupKey, list[T]]:
 
 
 def sentences(outcomes: Sequence[RuleSetOutcome]) -> Iterator[str]:
-    """Describe each rule set, and then the conclusions. A line has one or two sentences."""
-    first, *others = outcomes
+    """Say what the numbers of each rule set do not show. The first rule set is the baseline."""
+    first = outcomes[0]
     for each in outcomes:
-        yield from _in_itself(each)
+        name = each.rules.name
+        if each.without_standstill:
+            yield f"During {counted(each.without_standstill, 'incident')} of {name}, no partition stood still."
         yield from () if each is first else _against(each, first)
-        yield from _finding(each) if each.found else ()
-    if not first.found:
+        if each.missed:
+            names = ", ".join(map(_named, each.missed[:_NAMED]))
+            more = f" and {len(each.missed) - _NAMED:,} more" if len(each.missed) > _NAMED else ""
+            yield f"{name} misses {counted(len(each.missed), 'stand-still')}: {names}{more}."
+    if not first.delays:
         yield "No partition stood still in this time, so this replay does not show what each set of rules would miss."
-        return
-    for each in others:
-        if len(each.incidents) < len(first.incidents):
-            yield _price(each, first)
-
-
-def _in_itself(one: RuleSetOutcome) -> Iterator[str]:
-    many = f"{counted(len(one.incidents), 'incident')} with a total duration of {duration(one.minutes_not_ok * 60)}"
-    yield f"{one.rules.name} has {many if one.incidents else 'no incident'}."
-    if one.without_standstill:
-        yield f"During {counted(one.without_standstill, 'incident')} of {one.rules.name}, no partition stood still."
 
 
 def _against(one: RuleSetOutcome, first: RuleSetOutcome) -> Iterator[str]:
-    if shifts := sorted(each.delay for each in one.alike if each.delay is not None):
+    if shifts := sorted(each for each in one.shifts if each is not None):
         middle, total = shifts[len(shifts) // 2], counted(len(first.incidents), "incident")
         half = ", half of them at least" if len(shifts) > 1 else ","
         shift = f"{half} {duration(abs(middle))} {'later' if middle > 0 else 'sooner'}" if middle else ""
@@ -206,28 +178,7 @@ def _against(one: RuleSetOutcome, first: RuleSetOutcome) -> Iterator[str]:
         yield f"{one.rules.name} has {counted(one.alone, 'incident')} that {first.rules.name} does not have."
 
 
-def _finding(one: RuleSetOutcome) -> Iterator[str]:
-    said = f"{one.rules.name} finds {len(one.delays):,} of {counted(len(one.found), 'stand-still')}"
-    if len(one.delays) > 1 and one.median_delay is not None:
-        said += f", half of them within {duration(one.median_delay)}, the last after {duration(one.delays[-1])}"
-    yield f"{said}, after {duration(one.delays[0])}." if len(one.delays) == 1 else f"{said}."
-    if missed := one.missed:
-        names = ", ".join(map(_named, missed[:_NAMED]))
-        more = f" and {len(missed) - _NAMED:,} more" if len(missed) > _NAMED else ""
-        yield f"{one.rules.name} misses {counted(len(missed), 'stand-still')}: {names}{more}."
-
-
-def _price(one: RuleSetOutcome, first: RuleSetOutcome) -> str:
-    """Say how many more stand-stills a rule set with fewer incidents misses, and how much longer its delay is."""
-    fewer, lost = len(first.incidents) - len(one.incidents), len(first.delays) - len(one.delays)
-    price = f"misses {lost:,} more {plural(lost, 'stand-still')}" if lost > 0 else "misses no more stand-stills"
-    later = (one.median_delay or 0) - (first.median_delay or 0)
-    late = f" The median delay of {one.rules.name} is {duration(later)} longer." if later > 0 else ""
-    incidents = f"{fewer:,} fewer {plural(fewer, 'incident')}"
-    return f"{one.rules.name} has {incidents} than {first.rules.name} and {price}.{late}"
-
-
-def _named(what: Stall | ReplayedIncident) -> str:
-    at = datetime.fromtimestamp(what.from_ms / 1000, UTC)
-    lasted = duration((what.to_ms - what.from_ms) / 1000)
-    return f"{what.group.cluster}/{what.group.consumer} at {at:%m-%d %H:%M} for {lasted}"
+def _named(stall: Stall) -> str:
+    at = datetime.fromtimestamp(stall.from_ms / 1000, UTC)
+    lasted = duration((stall.to_ms - stall.from_ms) / 1000)
+    return f"{stall.group.cluster}/{stall.group.consumer} at {at:%m-%d %H:%M} for {lasted}"

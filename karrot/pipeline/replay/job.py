@@ -21,8 +21,8 @@ from karrot.pipeline.replay.partition_statuses import (
     statuses,
     together,
 )
-from karrot.pipeline.store.hadoop_filesystem import place_for
 from karrot.pipeline.store.table_files import Tables
+from karrot.pipeline.stream.streaming_queries import persisted
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 
 _DAY = timedelta(days=1)
@@ -62,8 +62,15 @@ class Replayed:
     outcomes: Sequence[RuleSetOutcome]
 
 
-def replay(spark: SparkSession, tables: Tables, request: ReplayRequest, output: str | None = None) -> Replayed:
-    """Replay, and write the tables ``statuses`` and ``standstills`` below ``output``. Raises `NothingToReplayError`.
+def replay(spark: SparkSession, tables: Tables, request: ReplayRequest) -> Replayed:
+    """Judge the commits by each rule set, and compare the results. Raises `NothingToReplayError`."""
+    found, span = status_runs(spark, tables, request)
+    with persisted(found):
+        return _result(found, request, span)
+
+
+def status_runs(spark: SparkSession, tables: Tables, request: ReplayRequest) -> tuple[DataFrame, VerdictTimes]:
+    """Return the `statuses` of each group for each rule set, its stand-stills, and the times of the verdicts.
 
     The replay also reads the day before the first day. Commits of that day fill the windows before the first verdict.
     """
@@ -74,13 +81,7 @@ def replay(spark: SparkSession, tables: Tables, request: ReplayRequest, output: 
     if span.last - datetime.combine(days[0], time(), UTC).timestamp() > request.expire_group:
         gone.append(silences(commits, span, request.expire_group))
     asked = ReplayOptions(request.rule_sets, span, request.expire_group, request.stood_still * 1000, by_group(*gone))
-    found = statuses(changes(together(commits, ends), asked), commits, span.last * 1000).persist()
-    try:
-        if output is not None:
-            _write(found, request.rule_sets, output)
-        return _result(found, request, span)
-    finally:
-        found.unpersist()
+    return statuses(changes(together(commits, ends), asked), commits, span.last * 1000), span
 
 
 def _days(spark: SparkSession, tables: Tables, request: ReplayRequest) -> list[date]:
@@ -146,15 +147,3 @@ def _result(found: DataFrame, request: ReplayRequest, span: VerdictTimes) -> Rep
     if not groups:
         raise NothingToReplayError("the chosen groups have no commits with known log ends in that time")
     return Replayed(span, groups, stood, compare(request.rule_sets, runs, stood, flap_s=request.flap))
-
-
-def _write(found: DataFrame, rule_sets: Sequence[RuleSet], output: str) -> None:
-    names = F.array(*(F.lit(each.name) for each in rule_sets))
-    stood = F.col("rules") == STOOD_STILL
-    lasted = found.withColumns({"from_at": F.timestamp_millis("from_ms"), "to_at": F.timestamp_millis("to_ms")})
-    columns = ("cluster", "consumer", "status", "from_at", "to_at", "is_open")
-    by_set = lasted.where(~stood).select(F.get(names, F.col("rules")).alias("rules"), *columns)
-    standstills = lasted.where(stood & (F.col("status") != Status.OK.name)).drop("rules", "status", "from_ms", "to_ms")
-    for name, rows in {"statuses": by_set, "standstills": standstills}.items():
-        place = f"{place_for(found.sparkSession, output)}/{name}"
-        rows.sort("cluster", "consumer", "from_at").coalesce(1).write.mode("overwrite").parquet(place)

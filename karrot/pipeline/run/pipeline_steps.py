@@ -133,9 +133,6 @@ _GRACE_S: Final = 20
 
 _HALT_S: Final = 4
 _RELEASE_S: Final = 2
-_LOOK_S: Final = 2
-_POLL_S: Final = 0.2
-_LAST_POLL_S: Final = 4
 
 
 def _beside(name: str, work: Callable[[], object]) -> threading.Thread:
@@ -171,54 +168,28 @@ def ended_in_time(spark: SparkSession, stop: Event) -> Iterator[None]:
         stop.set()
 
 
-@contextmanager
-def ended_with_spark(is_alive: Callable[[], bool], stop: Event, every_s: float = _LOOK_S) -> Iterator[None]:
-    """Set ``stop`` when Spark has ended, also between two turns. The end of the block then raises `CannotContinue`.
+def require_alive(spark: SparkSession) -> None:
+    """Raise `CannotContinue` if Spark has ended.
 
-    A signal to ``spark-submit`` ends only the JVM. Without this, its Python process would live until the next turn.
+    A signal to ``spark-submit`` ends only the JVM. Without this check, its Python process would live until the next
+    turn.
     """
-    over, ended = Event(), Event()
-
-    def watch() -> None:
-        while not over.wait(every_s) and not stop.is_set():
-            if not is_alive():
-                ended.set()
-                stop.set()
-
-    _beside("end with Spark", watch)
-    try:
-        yield
-    finally:
-        over.set()
-    if ended.is_set():
+    if not is_alive(spark):
         raise CannotContinue("Spark has ended")
 
 
-@contextmanager
-def polled(poll: EndsPoll | None, turns: TurnLoop) -> Iterator[None]:
-    if poll is None:
-        yield
-        return
-
-    def go() -> None:
-        while not turns.stop.wait(_POLL_S):
-            try:
-                poll.look_if_due()
-            except Exception as error:  # noqa: BLE001 (the outermost loop: every error is explained, logged and counted)
-                trouble = turns.explain("ends", error)
-                turns.metrics.failed("ends", trouble.code)
-                _log.error("log ends not written", code=trouble.code, reason=trouble.reason)
-
-    thread = _beside("log ends", go)
+def poll_if_due(poll: EndsPoll, turns: TurnLoop) -> None:
+    """Continue the poll of log ends, and log and count its errors."""
     try:
-        yield
-    finally:
-        turns.stop.set()
-        thread.join(_LAST_POLL_S)
+        poll.look_if_due()
+    except Exception as error:  # noqa: BLE001 (the outermost loop: every error is explained, logged and counted)
+        failure = turns.explain("ends", error)
+        turns.metrics.failed("ends", failure.code)
+        _log.error("log ends not written", code=failure.code, reason=failure.reason)
 
 
 def log_poll(metrics: RunMetrics, summary: object) -> None:
     """Log and count a poll of log ends that Kafka did not answer."""
-    if trouble := getattr(summary, "trouble", ""):
+    if problem := getattr(summary, "problem", ""):
         metrics.failed("ends", "source_away")
-        _log.warning("log ends not read", code="log_ends_not_read", reason=trouble)
+        _log.warning("log ends not read", code="log_ends_not_read", reason=problem)

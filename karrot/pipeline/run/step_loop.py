@@ -122,21 +122,6 @@ class CannotContinue(RuntimeError):  # noqa: N818 (names the state of the proces
     """No later turn can succeed. The process has to end, and its supervisor has to start it again."""
 
 
-class LinkedStop(Event):
-    """An event for one step: it is set when the step ends, and also when the process has to stop."""
-
-    def __init__(self, process: Event) -> None:
-        super().__init__()
-        self._process = process
-
-    def is_set(self) -> bool:
-        return super().is_set() or self._process.is_set()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the process's event. A step's own event is set only when the step ends."""
-        return self._process.wait(timeout) or self.is_set()
-
-
 @dataclass(slots=True)
 class TurnLoop:
     """The loop. ``explain`` turns the name and the error of a step into a `StepFailure`.
@@ -174,19 +159,19 @@ class TurnLoop:
         Raises `CannotContinue` if a reason is final.
         """
         self.started_ms = self.clock.boot_ms()
-        troubles: list[StepFailure] = []
+        failures: list[StepFailure] = []
         for step in self.steps:
             if self.stop.is_set():
                 break
-            if trouble := self._done(step):
-                troubles.append(trouble)
-                if trouble.is_final:
+            if failure := self._done(step):
+                failures.append(failure)
+                if failure.is_final:
                     break
         self.started_ms = None
-        outcome = "failed" if troubles else "stopped" if self.stop.is_set() else "done"
+        outcome = "failed" if failures else "stopped" if self.stop.is_set() else "done"
         now_s = self.clock.wall_ms() / 1000
         self.metrics.add(TURNS, 1, outcome)
-        self.metrics.set(LEASE_HELD_BY_OTHER, any(each.code == "lease_held" for each in troubles))
+        self.metrics.set(LEASE_HELD_BY_OTHER, any(each.code == "lease_held" for each in failures))
         if outcome == "done":
             self.metrics.set(LAST_SUCCESS, now_s)
             try:
@@ -194,24 +179,24 @@ class TurnLoop:
             except Exception as error:  # noqa: BLE001 (the turn itself succeeded, and the next one tries again)
                 reason = self.explain("turn", error).reason
                 _log.warning("the time of this turn is not stored", code="turn_not_stored", reason=reason)
-        if troubles and troubles[-1].is_final:
-            raise CannotContinue(troubles[-1].reason)
-        return troubles
+        if failures and failures[-1].is_final:
+            raise CannotContinue(failures[-1].reason)
+        return failures
 
     def _done(self, step: Step) -> StepFailure | None:
         began = self.clock.boot_ms()
         try:
             if not step.is_due():
                 return None
-            done = step.work(LinkedStop(self.stop))
+            done = step.work(self.stop)
         except Exception as error:  # noqa: BLE001 (the outermost loop: every error is explained, logged and counted)
             if self.stop.is_set():
                 _log.info("step abandoned", step=step.name)
                 return None
-            trouble = self.explain(step.name, error)
-            self.metrics.failed(step.name, trouble.code)
-            _log.error("step failed", step=step.name, code=trouble.code, reason=trouble.reason)
-            return trouble
+            failure = self.explain(step.name, error)
+            self.metrics.failed(step.name, failure.code)
+            _log.error("step failed", step=step.name, code=failure.code, reason=failure.reason)
+            return failure
         seconds = (self.clock.boot_ms() - began) / 1000
         self.metrics.set(STEP_SECONDS, seconds, step.name)
         for table, count in done.rows.items():

@@ -77,31 +77,16 @@ class StaleNote(StateNote):
     unsent: list[str] = msgspec.field(default_factory=list)
 
 
-@dataclass(slots=True)
 class PartitionState:
     """The state of the job in its `StateFolder`: two tables with a row per partition, and ``state.json``.
 
     A timestamp in the future is changed to the present, so that it does not stay the newest timestamp.
     """
 
-    spark: SparkSession
-    checkpoint: str
-    clock: Clock = field(default_factory=SystemClock)
-    _note: StaleNote | None = None
-
-    @property
-    def folder(self) -> StateFolder:
-        return StateFolder(self.spark, self.checkpoint)
-
-    def note(self) -> StaleNote:
-        """Return the content of ``state.json``, which the first call reads. Raises `UnusableState`."""
-        if self._note is None:
-            self._note = self.folder.note(StaleNote, _VERSION) or StaleNote(_VERSION)
-        return self._note
-
-    def remember(self, note: StaleNote) -> None:
-        self.folder.remember(note)
-        self._note = note
+    def __init__(self, spark: SparkSession, checkpoint: str, clock: Clock | None = None) -> None:
+        self.spark, self.clock = spark, clock or SystemClock()
+        self.folder = StateFolder(spark, checkpoint, StaleNote(_VERSION))
+        self.note, self.remember = self.folder.note, self.folder.remember
 
     def advance(self, batch: int, records: DataFrame, length: timedelta) -> ClusterTimes:
         """Judge the records of a batch, and write the batch's tables. The caller then has to call `remember`."""
@@ -196,12 +181,12 @@ def to_webhook(url: str) -> Callable[[str], None]:
 
 @dataclass(frozen=True, slots=True)
 class DeliverySummary:
-    """The numbers of a batch's lines. ``trouble`` says why the ``unsent`` lines could not be delivered."""
+    """The numbers of a batch's lines. ``problem`` says why the ``unsent`` lines could not be delivered."""
 
     delivered: int = 0
     unsent: int = 0
     dropped: int = 0
-    trouble: str = ""
+    problem: str = ""
 
 
 @dataclass(slots=True)
@@ -225,7 +210,7 @@ class StaleAlerts:
     def __post_init__(self) -> None:
         self._state = PartitionState(self.spark, self.checkpoint, self.clock)
 
-    def start(self, every: str | None = None) -> StreamingQuery:
+    def start(self, every: timedelta | None = None) -> StreamingQuery:
         """Start the query and return. The query reads the existing rows and, with ``every``, also later rows.
 
         Raises `UnusableState` if another version of Karrot wrote the checkpoint.
@@ -248,17 +233,17 @@ class StaleAlerts:
             unsent = [*note.unsent, *new][-MOST_UNSENT:]
             dropped = len(note.unsent) + total - len(unsent)
             self._state.remember(StaleNote(_VERSION, batch, {**times.sampled_ms}, {**times.held_until_ms}, unsent))
-        note, delivered, trouble = self._state.note(), 0, ""
+        note, delivered, problem = self._state.note(), 0, ""
         try:
             for line in note.unsent:
                 self.deliver(line)
                 delivered += 1
         except Undelivered as error:
-            trouble = str(error)
+            problem = str(error)
         if delivered:
             note.unsent = note.unsent[delivered:]
             self._state.remember(note)
-        self.tell(DeliverySummary(delivered, len(note.unsent), dropped, trouble))
+        self.tell(DeliverySummary(delivered, len(note.unsent), dropped, problem))
 
     def _new(self, name: str) -> DataFrame:
         """Return the new rows of a table as a stream. Create the table's directory if it does not exist yet."""

@@ -15,8 +15,8 @@ the names or the rules change, ``derive`` makes the day again.
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
@@ -145,15 +145,10 @@ class Tables:
 
         A file without rows is deleted. Each file is replaced in one step, so a reader sees the old or the new file.
         """
-        spark, staged = df.sparkSession, self.staging(name)
         ordered = df.select(*columns_of(with_day(TABLES[name]))).repartition("day")
-        ordered = ordered.sortWithinPartitions("day", *SORTED_BY[name])
-        try:
-            ordered.write.options(**_WRITER).partitionBy("day").parquet(staged, compression="zstd")
+        with self._staged(ordered.sortWithinPartitions("day", *SORTED_BY[name]), name, "day") as staged:
             for day, file in sorted(files.items()):
-                self._replace(spark, name, f"day={day.isoformat()}", file, staged)
-        finally:
-            delete(spark, staged)
+                self._replace(df.sparkSession, name, f"day={day.isoformat()}", file, staged)
 
     def _replace(self, spark: SparkSession, name: str, day: str, file: str, staged: str) -> None:
         written = [entry for entry in listing(spark, f"{staged}/{day}") if entry.endswith(".parquet")]
@@ -167,14 +162,20 @@ class Tables:
 
     def write_file(self, df: DataFrame, by: Iterable[str], *place: str) -> None:
         """Write all rows of ``df`` into one file, sorted, at a place below the tables, in one step."""
-        spark, staged = df.sparkSession, self.staging(place[0])
-        try:
-            df.repartition(1).sortWithinPartitions(*by).write.options(**_WRITER).parquet(staged, compression="zstd")
-            (written,) = (entry for entry in listing(spark, staged) if entry.endswith(".parquet"))
+        with self._staged(df.repartition(1).sortWithinPartitions(*by), place[0]) as staged:
+            (written,) = (entry for entry in listing(df.sparkSession, staged) if entry.endswith(".parquet"))
             self.require()
-            rename_over(spark, f"{staged}/{written}", self.path(*place))
+            rename_over(df.sparkSession, f"{staged}/{written}", self.path(*place))
+
+    @contextmanager
+    def _staged(self, rows: DataFrame, name: str, *by: str) -> Iterator[str]:
+        """Write rows to a new path, yield the path, and delete what is left there."""
+        path = self.path(_STAGING, f"{name}-{uuid.uuid4().hex}")
+        try:
+            rows.write.options(**_WRITER).partitionBy(*by).parquet(path, compression="zstd")
+            yield path
         finally:
-            delete(spark, staged)
+            delete(rows.sparkSession, path)
 
     def drop_other_files(self, spark: SparkSession, name: str, day: date) -> None:
         """Delete the files of a day of a derived table that are not the file of the whole day."""
@@ -188,10 +189,6 @@ class Tables:
     def _drop(self, spark: SparkSession, *place: str) -> None:
         self.require()
         delete(spark, self.path(*place))
-
-    def staging(self, name: str) -> str:
-        """A new path at which files of a table are written before they get their place."""
-        return self.path(_STAGING, f"{name}-{uuid.uuid4().hex}")
 
     def sweep_staging(self, spark: SparkSession) -> None:
         """Delete files that killed derive and compact runs left. The caller must hold the ``derived`` lease."""

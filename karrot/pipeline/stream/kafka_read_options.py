@@ -62,13 +62,13 @@ class StartingOffsets:
             self.options = {"startingOffsets": text}
             return
         try:
-            moment = datetime.fromisoformat(text)
+            start = datetime.fromisoformat(text)
         except ValueError:
             raise ValueError(f"{text!r} is not a start: write earliest, latest or e.g. 2026-11-21T12:00:00Z") from None
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        start = start if start.tzinfo else start.replace(tzinfo=UTC)
         # If a partition has no records since the given time, the stream starts with the partition's next record.
         self.options = {
-            "startingTimestamp": str(round(moment.timestamp() * 1000)),
+            "startingTimestamp": str(round(start.timestamp() * 1000)),
             "startingOffsetsByTimestampStrategy": "latest",
         }
 

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from karrot.telemetry import Metric
+from karrot.telemetry import Metric, unit_of
 
 
 class MetricValues(Collector):
@@ -27,7 +27,7 @@ class MetricValues(Collector):
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         for metric, values in self._values.items():
             kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-            family = kind(metric.name, metric.help, labels=metric.labels)
+            family = kind(metric.name, metric.help, labels=metric.labels, unit=unit_of(metric.name))
             with self._lock:
                 samples = sorted(values.items())
             for labels, value in samples:
@@ -63,8 +63,8 @@ class MetricsPort(ThreadingMixIn, WSGIServer):
             if request["PATH_INFO"] == "/metrics":
                 return metrics(request, start)
             if request["PATH_INFO"] == "/healthz":
-                trouble = health()
-                status, said = ("503 Service Unavailable", trouble) if trouble else ("200 OK", "ok")
+                problem = health()
+                status, said = ("503 Service Unavailable", problem) if problem else ("200 OK", "ok")
             start(status, [("Content-Type", "text/plain; charset=utf-8")])
             return [f"{said}\n".encode()]
 

@@ -19,18 +19,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    BinaryType,
-    ByteType,
-    DataType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
 from karrot.event import TopicPartition
 from karrot.kafka.client_properties import PropertiesError
@@ -50,15 +39,6 @@ _INITIAL: Final = "sources/0/0"
 
 BATCH_RECORDS: Final = 2_000_000
 """The maximum number of records in a batch from Kafka. A record needs a few hundred bytes in its batch."""
-
-_READ_AS: Final[Mapping[type[DataType], tuple[type[DataType], ...]]] = {
-    BinaryType: (StringType,),
-    StringType: (BinaryType,),
-    IntegerType: (ByteType, ShortType),
-    LongType: (ByteType, ShortType, IntegerType),
-    TimestampType: (TimestampNTZType,),
-}
-"""Other types that a column may have in a file. Spark converts them to the type of the key."""
 
 RECORD: Final = struct(key=BINARY, value=BINARY, topic=STRING, partition=INT, offset=LONG, timestamp=TIME)
 """The columns of a record from Spark's Kafka source."""
@@ -171,8 +151,10 @@ class RecordsFromKafka:
         is_whole = all(starts.get(partition, 0) <= each.first <= each.until for partition, each in ranges.items())
         if is_whole:
             return PassedOffsets(passed, 0)
-        first = decoded.groupBy("log_partition").agg(F.min("log_offset").alias("first")).collect()
-        return PassedOffsets(passed, lost_offsets(ranges, starts, {row.log_partition: row["first"] for row in first}))
+        rows = decoded.groupBy("log_partition").agg(F.min("log_offset").alias("first")).collect()
+        first = {row.log_partition: row["first"] for row in rows}
+        known = ((partition, ranges[partition], start) for partition, start in starts.items())
+        return PassedOffsets(passed, sum(each.lost(start, first.get(number)) for number, each, start in known))
 
     def is_full(self, read: CheckpointReader, batch: int) -> bool:
         """Whether the batch has the maximum number of records, so that more records may wait."""
@@ -226,7 +208,7 @@ def _require_connector(spark: SparkSession) -> None:
 
 
 def new_files(spark: SparkSession, directory: str, schema: StructType) -> DataFrame:
-    """Return the rows of new Parquet files as a stream. Raises `NoRecords` without files or for wrong columns."""
+    """Return the rows of new Parquet files as a stream. Raises `NoRecords`, and Py4JJavaError for a wrong type."""
     place = place_for(spark, directory)
     if not exists(spark, place):
         raise NoRecords(f"{directory}: this directory does not exist")
@@ -240,14 +222,8 @@ def new_files(spark: SparkSession, directory: str, schema: StructType) -> DataFr
     lacks = [name for name in schema.fieldNames() if name not in found.fieldNames()]
     if lacks:
         raise NoRecords(f"{directory}: its files lack {', '.join(lacks)}")
-    # Spark would report a wrong column type only during a batch, and with a long message.
-    wrong = [
-        f"{each.name} is {found[each.name].dataType.simpleString()} and must be {each.dataType.simpleString()}"
-        for each in schema
-        if not isinstance(found[each.name].dataType, (type(each.dataType), *_READ_AS[type(each.dataType)]))
-    ]
-    if wrong:
-        raise NoRecords(f"{directory}: in its files {', '.join(wrong)}")
+    # A wrong type of a column fails here, and not only in a batch.
+    spark.read.schema(schema).options(**options).parquet(literal(place)).limit(1).toArrow()
     source = spark.readStream.schema(schema).options(**options, maxFileAge=ANY_AGE, maxBytesPerTrigger=str(BATCH_BYTES))
     return source.parquet(literal(place))
 
@@ -257,17 +233,6 @@ def ranges_of_batch(read: CheckpointReader, batch: int, topic: str) -> dict[int,
     ends = _offsets(read, f"offsets/{batch}", topic)
     starts = _offsets(read, f"offsets/{batch - 1}" if batch else _INITIAL, topic)
     return {partition: OffsetRange(starts.get(partition, until), until) for partition, until in ends.items()}
-
-
-def lost_offsets(
-    ranges: Mapping[int, OffsetRange], log_starts: Mapping[int, int], first_read: Mapping[int, int]
-) -> int:
-    """Return how many offsets of a batch Kafka deleted before they were read; 0 for an unknown log start."""
-    return sum(
-        ranges[partition].lost(start, first_read.get(partition))
-        for partition, start in log_starts.items()
-        if partition in ranges
-    )
 
 
 def _offsets(read: CheckpointReader, name: str, topic: str) -> dict[int, int]:

@@ -8,8 +8,9 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Event
-from typing import Any, Final, TypeVar
+from datetime import timedelta
+from threading import Event, Thread
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from py4j.protocol import Py4JJavaError
@@ -30,10 +31,11 @@ ANY_AGE: Final = "36500d"
 
 _POLL_S: Final = 0.2
 _PATIENCE_S: Final = 20  # Kubernetes kills a pod after 30 s
+_LAST_WORK_S: Final = 4
 
 
 def start_query(
-    lines: DataFrame, take: Callable[[DataFrame, int], None], checkpoint: str, every: str | None
+    lines: DataFrame, take: Callable[[DataFrame, int], None], checkpoint: str, every: timedelta | None
 ) -> StreamingQuery:
     """Start a query that passes its batches to ``take``: the existing rows and, with ``every``, also later rows.
 
@@ -48,7 +50,8 @@ def start_query(
             # InterruptedException. In a long text, the search fails with a StackOverflowError of 1,000 lines.
             raise FailedInJava(str(error)) from None
 
-    trigger: dict[str, Any] = {"processingTime": every} if every else {"availableNow": True}
+    interval = every and f"{every // timedelta(milliseconds=1)} milliseconds"
+    trigger: dict[str, Any] = {"processingTime": interval} if interval else {"availableNow": True}
     writer = lines.writeStream.foreachBatch(taken).trigger(**trigger)
     return writer.option("checkpointLocation", checkpoint).start()
 
@@ -89,17 +92,19 @@ class StateNote(msgspec.Struct):
 Note = TypeVar("Note", bound=StateNote)
 
 
-@dataclass(frozen=True, slots=True)
-class StateFolder:
-    """The state of a job in its checkpoint. Two jobs must not share a checkpoint.
+@dataclass(slots=True)
+class StateFolder(Generic[Note]):
+    """The state of a job in its checkpoint, and the content of ``state.json``. Two jobs must not share a checkpoint.
 
     Each batch writes its files below ``state/batch=N``, replaces ``state.json``, and then deletes the older files.
     ``state.json`` names the batch with valid files. If the driver dies before it replaces ``state.json``, the repeated
-    batch finds the old ``state.json`` and files, and overwrites its own files.
+    batch finds the old ``state.json`` and files, and overwrites its own files. A new checkpoint has the note ``first``.
     """
 
     spark: SparkSession
     checkpoint: str
+    first: Note
+    _note: Note | None = None
 
     def place(self, *names: str) -> str:
         return "/".join([self.checkpoint.rstrip("/"), *names])
@@ -107,25 +112,26 @@ class StateFolder:
     def of_batch(self, batch: int, *names: str) -> str:
         return self.place("state", f"batch={batch}", *names)
 
-    def note(self, kind: type[Note], version: int) -> Note | None:
-        """Read ``state.json``; ``None`` in a new checkpoint. Raises `UnusableState` for another version."""
-        text = read_text(self.spark, self.place("state.json"))
-        if text is None:
-            return None
-        note = msgspec.json.decode(text, type=kind)
-        if note.version != version:
-            raise UnusableState(
-                f"{self.place('state.json')} has version {note.version}, and this Karrot reads version {version}: "
-                "use the Karrot that wrote it, or another --checkpoint"
-            )
-        return note
+    def note(self) -> Note:
+        """Return the content of ``state.json``, which the first call reads. Raises `UnusableState`."""
+        if self._note is None:
+            text = read_text(self.spark, self.place("state.json"))
+            note = self.first if text is None else msgspec.json.decode(text, type=type(self.first))
+            if note.version != self.first.version:
+                raise UnusableState(
+                    f"{self.place('state.json')} has version {note.version}, and this Karrot reads version "
+                    f"{self.first.version}: use the Karrot that wrote it, or another --checkpoint"
+                )
+            self._note = note
+        return self._note
 
-    def remember(self, note: StateNote) -> None:
+    def remember(self, note: Note) -> None:
         """Replace ``state.json`` atomically, and delete the files of all other batches."""
         write_text(self.spark, self.place("state.json"), msgspec.json.encode(note).decode())
         for name in listing(self.spark, self.place("state")):
             if name != f"batch={note.batch}":
                 delete(self.spark, self.place("state", name))
+        self._note = note
 
 
 @contextmanager
@@ -142,21 +148,18 @@ def persisted(frame: DataFrame) -> Iterator[DataFrame]:
         frame.unpersist()
 
 
-def run_queries(
-    queries: Sequence[StreamingQuery], *, stop: Event, follow: bool, beside: Callable[[], object] = lambda: None
-) -> None:
+def run_queries(queries: Sequence[StreamingQuery], *, stop: Event, follow: bool) -> None:
     """Wait until ``stop`` is set, or all queries (with ``follow``: one query) have ended. After that, end all queries.
 
-    While this function waits, it calls ``beside`` repeatedly, in the same thread. Before it ends a query, it waits at
-    most 20 s for the running batch. Raises StreamingQueryException for a query that failed.
+    Before this function ends a query, it waits at most 20 s for the running batch. Raises StreamingQueryException for a
+    query that failed.
     """
     enough = all if follow else any
     try:
         while enough(query.isActive for query in queries) and not stop.wait(_POLL_S):
-            beside()
+            pass
         was_stopped = stop.is_set()
     finally:
-        stop.set()
         for query in queries:
             for _ in range(round(_PATIENCE_S / _POLL_S)):
                 if not query.isActive or not query.status["isTriggerActive"]:
@@ -165,6 +168,33 @@ def run_queries(
             query.stop()
     failed = [error for query in queries if (error := query.exception()) is not None]
     if failed and not was_stopped:
+        raise failed[0]
+
+
+@contextmanager
+def repeated(work: Callable[[], object], stop: Event, every_s: float = _POLL_S) -> Iterator[None]:
+    """Call ``work`` again and again in a thread, until ``stop`` is set or the ``with`` block ends.
+
+    An error of ``work`` sets ``stop``, and the end of the block raises the error.
+    """
+    over, failed = Event(), list[BaseException]()
+
+    def go() -> None:
+        try:
+            while not over.wait(every_s) and not stop.is_set():
+                work()
+        except BaseException as error:  # noqa: BLE001 (otherwise the error would be lost)
+            failed.append(error)
+            stop.set()
+
+    thread = Thread(target=go, name="beside", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(_LAST_WORK_S)
+    if failed:
         raise failed[0]
 
 

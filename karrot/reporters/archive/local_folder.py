@@ -34,7 +34,7 @@ class Folder:
                 raise StoreError("locked", f"another process writes to the archive {self._root}")
             for folder in self._root.glob("day=*/hour=*"):
                 hour = f"{folder.parent.name}/{folder.name}"
-                yield from self._listed(hour)
+                yield from self.within(hour)
                 for part in folder.glob(f".*{_UNFINISHED}"):
                     if SegmentName.parse(f"{hour}/{part.name[1 : -len(_UNFINISHED)]}"):
                         part.unlink()
@@ -57,8 +57,15 @@ class Folder:
             flush(place.parent)
 
     def within(self, hour: str) -> Iterator[StoredSegment]:
-        with _explained("the archive cannot be read"):
-            yield from self._listed(hour)
+        with (
+            _explained("the archive cannot be read"),
+            suppress(FileNotFoundError),
+            os.scandir(self._root / hour) as entries,
+        ):
+            for entry in entries:
+                name = SegmentName.parse(f"{hour}/{entry.name}")
+                if name is not None:
+                    yield StoredSegment(name, entry.stat().st_size)
 
     def remove(self, names: Iterable[SegmentName]) -> None:
         """Delete segments, and the folders of hours and days that became empty."""
@@ -82,13 +89,6 @@ class Folder:
             self._make(folder.parent)
             folder.mkdir(exist_ok=True)
             flush(folder.parent)
-
-    def _listed(self, hour: str) -> Iterator[StoredSegment]:
-        with suppress(FileNotFoundError), os.scandir(self._root / hour) as entries:
-            for entry in entries:
-                name = SegmentName.parse(f"{hour}/{entry.name}")
-                if name is not None:
-                    yield StoredSegment(name, entry.stat().st_size)
 
 
 @contextmanager

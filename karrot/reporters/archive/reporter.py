@@ -36,7 +36,6 @@ class Contents:
         self.last[name.log_id] = max(self.last.get(name.log_id, 0), name.last)
 
     def replace(self, hour: str, found: Sequence[StoredSegment]) -> None:
-        """Replace the totals of an hour with the totals of these segments."""
         self.hours.pop(hour, None)
         for each in found:
             self.add(each)
@@ -73,7 +72,6 @@ class Segment:
         return True
 
     def sealed(self) -> tuple[SegmentName, bytes]:
-        """Finish the segment, and return its name and content."""
         name = SegmentName(self._hour, self._first.log_id, self._first.seq, self._last, self._lines)
         return name, b"".join([*self._chunks, self._gzip.flush()])
 

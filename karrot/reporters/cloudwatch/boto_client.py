@@ -6,14 +6,12 @@ dual-stack, proxies, profiles, and credentials from web identity, containers, po
 
 # ruff: noqa: PLC0415 - loading boto3 takes a second and 30 MB, so only the process that publishes loads boto3
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 
 import structlog
 
 from karrot.aws.classify_errors import without_secrets
-from karrot.http_client import HttpClient, Limits, RequestFailed
 from karrot.settings.options import CloudWatch as Options
 
 if TYPE_CHECKING:
@@ -25,9 +23,6 @@ _CONNECT_TIMEOUT_S = 2
 _READ_TIMEOUT_S = 5
 _ATTEMPTS = 2
 _ROLE_SESSION = "karrot"
-_METADATA = "ECS_CONTAINER_METADATA_URI_V4"
-_METADATA_TIMEOUT_S = 1.0
-_METADATA_BYTES = 1024 * 1024
 _log = structlog.get_logger(__name__)
 
 
@@ -68,14 +63,12 @@ def open_client(options: Options, environ: Mapping[str, str]) -> "CloudWatchClie
 
 
 def find_region(options: Options, environ: Mapping[str, str], profile_region: str | None) -> str | None:
-    """Find the Region: ``AWS_REGION``, ``AWS_DEFAULT_REGION``, the default, the ECS task's or the profile's Region.
+    """The Region of ``AWS_REGION``, ``AWS_DEFAULT_REGION``, the default or the profile: the first one that is set.
 
-    The first source that has a Region wins. Without a Region, returns ``None``. The default comes before the ECS task,
-    because sites with the first Karrot's defaults have their metrics in the default Region. ``profile_region`` is the
-    Region that boto3 finds. boto3 does not read ``AWS_REGION``.
+    ``profile_region`` is the Region that boto3 finds. boto3 does not read ``AWS_REGION``.
     """
     known = environ.get("AWS_REGION", "").strip() or environ.get("AWS_DEFAULT_REGION", "").strip()
-    return known or options.default_region or _region_of_task(environ.get(_METADATA, "")) or profile_region or None
+    return known or options.default_region or profile_region or None
 
 
 def _assume(session: "Session", role: str) -> None:
@@ -90,22 +83,3 @@ def _assume(session: "Session", role: str) -> None:
     fetcher = AssumeRoleCredentialFetcher(session.create_client, own, role, extra_args=named)
     # botocore has no public way to set credentials that refresh themselves on a session.
     session._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")  # type: ignore[attr-defined]  # noqa: SLF001
-
-
-def _region_of_task(address: str) -> str | None:
-    """Read the Region of this ECS task from ``TaskARN`` (``arn:aws:ecs:<region>:…``) or ``AvailabilityZone``.
-
-    Returns ``None`` outside ECS, or if the agent does not answer within a second.
-    """
-    if not address.startswith("http://"):
-        return None
-    limits = Limits(timeout_s=_METADATA_TIMEOUT_S, retries=0, max_bytes=_METADATA_BYTES)
-    try:
-        with HttpClient(address, limits) as client:
-            task: Any = client.read(dict[str, Any], "/task")
-    except (RequestFailed, ValueError):  # try the next source
-        return None
-    in_arn = re.match(r"(?:[^:]*:){3}([^:]+)", str(task.get("TaskARN", "")))
-    if in_arn:
-        return in_arn[1]
-    return str(task.get("AvailabilityZone", "")).rstrip("abcdefghijklmnopqrstuvwxyz") or None

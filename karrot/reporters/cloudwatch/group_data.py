@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from karrot.event import ABANDONED, Kind, Status
 from karrot.eventlog.base import EventSummary, GroupState
-from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, dimension_value, metric_name
+from karrot.reporters.cloudwatch.data import Datum, dimension_value, metric_name
 from karrot.settings.options import CloudWatch as Options
 from karrot.settings.options import GroupMetricName, Layout
 

@@ -20,7 +20,6 @@ from karrot.event import Source
 from karrot.eventlog.base import Cursor, GroupState
 from karrot.reporters.base import (
     REPORT_NOTE,
-    Backoff,
     Context,
     Fact,
     RefusedDatum,
@@ -28,8 +27,9 @@ from karrot.reporters.base import (
     ReportFailed,
     Sent,
     Unreported,
+    retry_delay_s,
 )
-from karrot.reporters.cloudwatch.datum_limits_and_batches import REASONS, Datum, MetricKey, why_refused
+from karrot.reporters.cloudwatch.data import REASONS, Datum, MetricKey, why_refused
 from karrot.reporters.cloudwatch.group_data import data_of, heartbeat
 from karrot.reporters.cloudwatch.membership import OUTSIDE_BOUND, Membership
 from karrot.reporters.cloudwatch.sender import Refusal, Sender, SendOutcome
@@ -124,7 +124,7 @@ class CloudWatchReporter:
         settled = (*outcome.delivered, *(each.datum for each in outcome.refused))
         self._settled |= {each.key: each.timestamp_ms for each in settled}
         self._add(telemetry.REPORTER_CLOUDWATCH_DATA, len(outcome.delivered), outcome="sent")
-        self._note(outcome, kept=len(new) - len(settled))
+        self._save_report(outcome, kept=len(new) - len(settled))
         self._fault = outcome.fault or (self._fault if fails_until_a_call and not outcome.calls else None)
         if self._fault is not None:
             self._failures += 1
@@ -202,14 +202,14 @@ class CloudWatchReporter:
         """The seconds to the next attempt. A random part prevents simultaneous retries of many publishers."""
         if kind in _SLOW:
             return _SLOWLY_S
-        backoff = Backoff(0.5, 60.0) if kind is FaultKind.THROTTLED else Backoff(1.0, min(60.0, self.every_s))
-        return backoff.spread_seconds(self._failures, self._random)
+        limits = (0.5, 60.0) if kind is FaultKind.THROTTLED else (1.0, min(60.0, self.every_s))
+        return retry_delay_s(self._failures, self._random, first_s=limits[0], most_s=limits[1])
 
     def _add(self, metric: Metric, many: int, **labels: str) -> None:
         if many:
             self._context.count(metric, many, reporter=self._context.name, **labels)
 
-    def _note(self, outcome: SendOutcome, kept: int) -> None:
+    def _save_report(self, outcome: SendOutcome, kept: int) -> None:
         inside, context = self._groups, self._context
         # A log that replaced another log has no notes yet.
         if inside.changed or (inside.inside and context.recall(_INSIDE) is None):

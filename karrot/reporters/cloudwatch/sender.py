@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from karrot.aws.classify_errors import ABOUT_THE_DATA, Fault, FaultKind, fault_of
 from karrot.reporters.cloudwatch.boto_client import PutMetricData
-from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, batches
+from karrot.reporters.cloudwatch.data import Datum, batches
 
 _BURST, _CALLS_PER_S = 10, 10.0
 """A send makes ten calls without a pause, and all later calls at ten per second."""

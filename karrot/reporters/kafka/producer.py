@@ -8,7 +8,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Delivered
 
-from karrot.kafka.client_properties import NoToken, PropertiesError, complete, read, without_moment, without_values
+from karrot.kafka.client_properties import NoToken, PropertiesError, complete, read, without_duration, without_values
 from karrot.reporters.kafka.reporter import Failed, Message, NoTopic, Outcome, Written
 from karrot.settings.options import Kafka
 
@@ -52,13 +52,13 @@ class KafkaTopic:
         self._topic = options.topic
         self._timeout_s = timeout_s
         self._given: Mapping[str, str] = {}
-        self._trouble: KafkaError | None = None
+        self._last_error: KafkaError | None = None
         try:
             self._given = read(options.properties)
             given = {name: value for name, value in self._given.items() if name not in _OTHER_NAMES}
             properties = {**_DEFAULTS, **complete(given, options.bootstrap), **_OURS}
             self._tokens = properties.get("oauth_cb")
-            own = {"message.timeout.ms": round(self._timeout_s * 1000), "error_cb": self._note_trouble}
+            own = {"message.timeout.ms": round(self._timeout_s * 1000), "error_cb": self._keep_error}
             self._producer = Producer(properties | own)
         except NoToken as error:
             raise NoTopic(error.reason, str(error)) from None
@@ -96,16 +96,16 @@ class KafkaTopic:
         if error is not None:
             outcomes[number] = self._failure(error)
             return
-        self._trouble = None
+        self._last_error = None
         outcomes[number] = Written(delivered.partition() or 0, delivered.offset() or 0)
 
     def _failure(self, error: KafkaError) -> Failed:
         """Convert an error to a failure. A timeout without a cause is replaced by the client's last broker error."""
-        failure = self._trouble if error.code() == _TIMED_OUT and self._trouble else error
-        trouble = getattr(self._tokens, "trouble", "")
-        text = trouble or without_values(without_moment(failure.str()), self._given)
+        failure = self._last_error if error.code() == _TIMED_OUT and self._last_error else error
+        no_token = getattr(self._tokens, "failure", "")
+        text = no_token or without_values(without_duration(failure.str()), self._given)
         return Failed(failure.name().lower(), text, is_final=error.code() in _TOO_LARGE)
 
-    def _note_trouble(self, error: KafkaError) -> None:
+    def _keep_error(self, error: KafkaError) -> None:
         if error.code() != _ALL_DOWN:
-            self._trouble = error
+            self._last_error = error

@@ -6,7 +6,7 @@ Every worker gives the same answer, because the reporter keeps no state.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from karrot.eventlog.base import EventLog
+from karrot.eventlog.event_log import EventLog
 from karrot.reporters.base import Context
 from karrot.reporters.prometheus.exposition import LogCollector, Options, render
 

@@ -18,7 +18,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from karrot import __version__, burrow_cut_off, mutes, telemetry
-from karrot.eventlog.base import HOUSEKEEPING, Counter, EventLog, GroupState, LogUnavailableError
+from karrot.eventlog.base import HOUSEKEEPING, Counter, GroupState, LogUnavailableError
+from karrot.eventlog.event_log import EventLog
 from karrot.reporters.base import backlog
 from karrot.reporters.prometheus.group_metrics import (
     ExportedGroup,
@@ -72,7 +73,7 @@ class LogCollector:
         self._count = count
         self._known: dict[tuple[str, str], ExportedGroup] = {}
         self._since_ms = log.log_time_ms()
-        # the note, its mutes, the groups that were matched with them, and the end of each muted group by its labels
+        # the note, its mutes, the groups that were matched with them, and the end of each muted group by its line
         self._mutes: tuple[bytes | None, list[mutes.Mute], set[tuple[str, str]], dict[str, int]] = (None, [], set(), {})
 
     def describe(self) -> Sequence[ClientMetric]:
@@ -172,9 +173,8 @@ class LogCollector:
             if (key := row.state.key) not in matched:
                 matched.add(key)
                 if mute := mutes.newest(known, key, now_ms):
-                    ends[row.text] = mute.until_ms
-        start = f"{telemetry.CONSUMER_MUTED.name}{{"
-        return "".join([f"{start}{text}}} 1\n" for text, end in [*ends.items()] if end > now_ms])
+                    ends[f"{telemetry.CONSUMER_MUTED.name}{{{row.text}}} 1\n"] = mute.until_ms
+        return "".join([text for text, end_ms in [*ends.items()] if end_ms > now_ms])
 
     def _partitions(self, rows: Sequence[ExportedGroup]) -> Iterator[Family]:
         by_topic, by_partition = self._options.topic_metrics, self._options.partition_metrics
@@ -252,7 +252,7 @@ def render(
                 yield from _written(collector.families(), names, openmetrics=openmetrics)
                 continue
             try:
-                text = encode(_Chosen(collector, names) if names else collector)
+                text = encode(_Chosen(collector, names) if names or openmetrics else collector)
             except Exception:  # noqa: BLE001 - third-party code: the other metrics are valid after any error
                 _log.exception("a collector failed", code="collector_failed", reporter=name)
                 count(telemetry.REPORTER_FAILURES, reporter=name, reason="collect")
@@ -276,21 +276,24 @@ def _written(families: Iterable[Family], names: Collection[str], *, openmetrics:
         suffix = {"counter": "_total", "info": "_info"}.get(metric.kind, "") if openmetrics else ""
         name = metric.name.removesuffix(suffix)
         kind = metric.kind if openmetrics or metric.kind != "info" else "gauge"
-        yield f"# HELP {name} {metric.help}\n# TYPE {name} {kind}\n".encode()
+        unit = telemetry.unit_of(name) if openmetrics else ""
+        of_unit = f"# UNIT {name} {unit}\n" if unit else ""
+        yield f"# HELP {name} {metric.help}\n# TYPE {name} {kind}\n{of_unit}".encode()
         # Lone surrogates, which intake refuses, must not make a scrape fail.
         yield from (piece.encode("utf-8", "replace") for piece in chosen)
 
 
 class _Chosen(NamedTuple):
-    """Limits a collector to samples with certain names."""
+    """Limits a collector to samples with certain names, if there are names, and adds the units of OpenMetrics."""
 
     collector: Collector
     names: Collection[str]
 
     def collect(self) -> Iterator[ClientMetric]:
         for metric in self.collector.collect():
-            samples = [each for each in metric.samples if each.name in self.names]
-            if samples:
-                chosen = ClientMetric(metric.name, metric.documentation, metric.type, metric.unit)
+            samples = [each for each in metric.samples if not self.names or each.name in self.names]
+            if samples or not self.names:
+                unit = "" if metric.type in {"info", "stateset"} else telemetry.unit_of(metric.name)
+                chosen = ClientMetric(metric.name, metric.documentation, metric.type, metric.unit or unit)
                 chosen.samples = samples
                 yield chosen

@@ -17,7 +17,8 @@ from typing import NamedTuple
 from karrot import telemetry
 from karrot.event import ABANDONED, AgeKind, PartitionLag, Status
 from karrot.eventlog import watch_data_of_groups
-from karrot.eventlog.base import EventLog, GroupState
+from karrot.eventlog.base import GroupState
+from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.next_group_state import BAD_STATUSES
 from karrot.eventlog.watch_data_of_groups import STATES, GroupHealth
 from karrot.telemetry import Metric

@@ -9,7 +9,8 @@ from typing import Any
 from karrot import mutes
 from karrot.api import bodies
 from karrot.event import ABANDONED, LEFT, NO_PROBLEM, GroupKey, OffsetSample, PartitionLag, Source
-from karrot.eventlog.base import EventLog, GroupState, Listed, Reject, ReporterState, StoredEvent, StoredSummary
+from karrot.eventlog.base import GroupState, Listed, Reject, ReporterState, StoredEvent, StoredSummary
+from karrot.eventlog.event_log import EventLog
 from karrot.reporters.base import REPORT_NOTE, backlog, read_report
 from karrot.text import EPOCH
 from karrot.web.context import WebContext, if_readable
@@ -84,7 +85,7 @@ def event_shape(stored: StoredSummary) -> bodies.GroupEvent:
         received_at=instant(summary.received_at_ms),
         source=summary.source.value,
         kind=summary.kind.value,
-        status=summary.told_status,
+        status=summary.reported_status,
         lag=summary.total_lag,
         max_lag=summary.max_lag,
         bad_partitions=summary.bad_partitions,

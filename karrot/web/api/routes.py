@@ -4,7 +4,7 @@ import binascii
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from glob import escape
 from itertools import islice
@@ -17,7 +17,8 @@ from flask import Blueprint, Response, jsonify, request, url_for
 from karrot import mutes
 from karrot.api.bodies import EventLogStatus, GroupDetail, GroupPage, Heartbeat, Mutes, Readiness, Rejects, Reporters
 from karrot.event import GroupKey, Kind
-from karrot.eventlog.base import EventLog, GroupState
+from karrot.eventlog.base import GroupState
+from karrot.eventlog.event_log import EventLog
 from karrot.render import templates_dir
 from karrot.settings import types
 from karrot.text import EPOCH, count, duration, visible
@@ -42,22 +43,31 @@ routes.before_request(require_same_site)
 
 
 class GroupFilter(NamedTuple):
-    """A filter for groups. ``None`` admits every group. ``text`` is a part of a group or cluster name in any case."""
+    """A filter for groups. ``None`` admits every group.
+
+    ``text`` is a part, in any case, of the name of a group or cluster, or of the other names of a group in ``details``.
+    ``starred`` has the admitted groups as ``cluster/group``.
+    """
 
     cluster: str | None = None
     status: str | None = None
     text: str | None = None
+    details: Mapping[GroupKey, str] = {}
+    starred: Collection[str] | None = None
 
     def among(self, states: Iterable[GroupState]) -> Iterator[GroupState]:
         """Yield the groups that match."""
-        text = None if self.text is None else self.text.casefold()
+        text = "" if self.text is None else self.text.casefold()
         for state in states:
-            is_there = self.cluster is None or state.key.cluster == self.cluster
+            is_there = (self.cluster is None or state.key.cluster == self.cluster) and (
+                self.starred is None or "/".join(state.key) in self.starred
+            )
+            names = (*state.key, self.details.get(state.key, ""))
             # A filter by status matches a test group only together with a filter by cluster.
             has_status = self.status is None or (
                 state.summary.status_text == self.status and (self.cluster is not None or not state.is_test)
             )
-            if is_there and has_status and (text is None or any(text in name.casefold() for name in state.key)):
+            if is_there and has_status and (not text or any(text in name.casefold() for name in names)):
                 yield state
 
 
@@ -165,16 +175,16 @@ def no_live_group(log: EventLog, key: GroupKey) -> Problem:
             f"The group was deleted {age} ago."
             if event.kind is Kind.DELETED
             else f"No live consumer group has this name. The last event about it came {age} ago: "
-            f"{visible(event.told_status)} with {lag}. "
+            f"{visible(event.reported_status)} with {lag}. "
             "Karrot lists no group so long after its last event: Burrow or Kafka is away, or the group is gone."
         )
     return Problem("not_found", detail)
 
 
-def asked_filter() -> GroupFilter:
+def asked_filter(statuses: Sequence[str] = STATUSES) -> GroupFilter:
     """Read the filter from the query string. An empty parameter means no filter."""
     status = request.args.get("status") or None
-    if status is not None and status not in STATUSES:
+    if status is not None and status not in statuses:
         raise Problem("invalid_field", f"status must be one of {', '.join(STATUSES)}.", path="status")
     return GroupFilter(request.args.get("cluster") or None, status, request.args.get("q") or None)
 

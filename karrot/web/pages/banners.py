@@ -18,12 +18,14 @@ from karrot.runbooks_and_remedies import CODES, REFUSED_LATELY_S, WATCH, runbook
 from karrot.text import count, counted, duration, some, visible
 from karrot.web.context import WebContext, if_readable
 from karrot.web.pages.group_list import ranked_groups
+from karrot.web.pages.page_cache import page_cache
 
 _ENOUGH = 10
 """After this number of WARN and ERR verdicts without any OK, Burrow is probably configured not to send OK."""
 
 _LONGEST_ERROR = 300
 _REFUSED_LOOKED_AT = 50
+_DAY_MS = 86_400_000
 _LEFT_OUT = "groups left out"
 _WEBHOOK_EVENTS = telemetry.WEBHOOK_EVENTS.name
 
@@ -75,27 +77,22 @@ class BannerInputs(NamedTuple):
     cut_off: Collection[str] = ()
 
 
-class ReporterHealth(NamedTuple):
-    """One reporter or duty. ``state`` is ``idle``, ``ok`` or ``failing``, as at `/reporters` and in the API.
+class Refusals(NamedTuple):
+    """The number of refused bodies that the log keeps, and of those of the last 24 hours, both at most 50."""
 
-    ``waiting`` is the number of events in the backlog, or ``None`` for a pull reporter or a duty.
-    """
-
-    name: str
-    state: str
-    waiting: int | None
-    is_reporter: bool
+    kept: int
+    lately: int
 
 
 class ServiceHealth(NamedTuple):
-    """The content above every list of groups. ``poll`` is the last poll of ``watch``.
+    """The content above every list of groups. ``states`` has the state of each reporter and duty.
 
-    ``unjudged`` counts the groups of a recent poll that have no verdict yet.
+    ``poll`` is the last poll of ``watch``. ``unjudged`` counts the groups of a recent poll that have no verdict yet.
     """
 
     banners: list[Banner]
     heard: list[Heard]
-    reporters: list[ReporterHealth]
+    states: Mapping[str, str]
     poll: WatchedCluster | None
     cut_off: Collection[str] = ()
     unjudged: int = 0
@@ -116,6 +113,14 @@ def outage(context: WebContext) -> Banner | None:
     )
 
 
+def refusals(context: WebContext) -> Refusals:
+    """Count the refused bodies for the menu."""
+    read = partial(if_readable, partial(context.log.rejects, _REFUSED_LOOKED_AT), ())
+    found, _ = page_cache().get(Refusals, read)
+    now_ms = context.clock.wall_ms()
+    return Refusals(len(found), sum(0 <= now_ms - each.received_at_ms <= _DAY_MS for each in found))
+
+
 def service_health(context: WebContext) -> ServiceHealth:
     """Read the present health of the service."""
     log, now_ms = context.log, context.clock.wall_ms()
@@ -128,6 +133,7 @@ def service_health(context: WebContext) -> ServiceHealth:
     notes = {name: if_readable(partial(log.recall, name, REPORT_NOTE), None) for name in context.reporters}
     facts = [(name, fact) for name, note in notes.items() if (report := read_report(note)) for fact in report.facts]
     names = (*context.reporters, *context.duties)
+    states = {name: kept[name].state if name in kept else "idle" for name in names}
     seen = BannerInputs(
         # While the log cannot be read, every page has the banner of `outage`.
         fault=log.writable() if log.memory_age_ms() is None else None,
@@ -144,18 +150,11 @@ def service_health(context: WebContext) -> ServiceHealth:
         burrow_behind=ranked.burrow_behind,
         cut_off=cut_off,
     )
-    size = log.size()
-    reporters = []
-    for name in names:
-        state, waiting = kept.get(name) or ReporterState(name, None), None
-        if state.cursor and state.cursor.log_id == log.log_id:
-            waiting = max(0, size.last_seq - max(state.cursor.seq, size.first_seq - 1))
-        reporters.append(ReporterHealth(name, state.state, waiting, name in context.reporters))
     unjudged = 0
     if poll is not None and log.log_time_ms() - poll.log_time_ms <= poll.good_for_ms:
         judged = {state.key.consumer for state in live if state.key.cluster == poll.cluster}
         unjudged = sum(group.state != "Dead" and group.consumer not in judged for group in poll.groups)
-    return ServiceHealth(banners(seen), heard, reporters, poll, cut_off, unjudged)
+    return ServiceHealth(banners(seen), heard, states, poll, cut_off, unjudged)
 
 
 def banners(seen: BannerInputs) -> list[Banner]:

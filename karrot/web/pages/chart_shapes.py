@@ -11,7 +11,8 @@ from math import ceil, floor, inf, log10
 from typing import TYPE_CHECKING, NamedTuple
 
 from karrot.event import GroupKey, Kind, Status
-from karrot.eventlog.base import EventLog, EventSummary
+from karrot.eventlog.base import EventSummary
+from karrot.eventlog.event_log import EventLog
 from karrot.text import LAST_SECOND, clock, short_count, short_duration
 
 if TYPE_CHECKING:
@@ -278,7 +279,7 @@ def charts_of_events(newest: Sequence[EventSummary], now: float) -> GroupCharts 
         chart([(at, one.signals.lag_seconds) for one, at, _ in lasting], within, in_time=True),
         # Each event of an incident shades the time up to the next event, with any status.
         bands((Band(since, until, "incident") for one, since, until in lasting if one.kind is Kind.INCIDENT), within),
-        bands((Band(since, until, one.told_status) for one, since, until in lasting), within),
+        bands((Band(since, until, one.reported_status) for one, since, until in lasting), within),
         [ChartPoint(round(left, 2), round(right - left, 2), event) for event, (left, right) in parts],
     )
 

@@ -6,23 +6,24 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from karrot.event import NO_PROBLEM, TEST_CLUSTERS, AgeKind, GroupKey, has_burrow_name
-from karrot.eventlog.base import GroupState, LogUnavailableError
+from karrot.event import NO_PROBLEM, AgeKind, GroupKey
+from karrot.eventlog.base import EventSummary, GroupState, LogUnavailableError
 from karrot.mutes import Mute
 from karrot.web.api.answers import mute_finder
 from karrot.web.api.routes import GroupFilter
-from karrot.web.context import WebContext, web_context
+from karrot.web.context import WebContext, if_readable, web_context
 from karrot.web.pages.causes import Cause, cause
-from karrot.web.pages.chart_shapes import Point, Spark, Trend, point, recent, spark, trend
+from karrot.web.pages.chart_shapes import Spark, Trend, point, recent, spark, trend
 from karrot.web.pages.page_cache import page_cache
 
 WELL = "OK"
 
-TEST = "TEST"
+TEST, BURROW = "TEST", "BURROW"
 
 _SEVERITY = {"ERR": 0, "WARN": 1, WELL: 3, "ABANDONED": 4, TEST: 5}
 _AT_LEAST = AgeKind.AT_LEAST
 _ODD = 2  # a status that Burrow does not document deserves attention
+_DETAILED_GROUPS = 500
 _AT_ONCE = 10
 """The number of groups whose events, up to 1 MB a group, are read at once."""
 
@@ -30,8 +31,10 @@ _VALUE = itemgetter(0)
 
 
 def counted_as(state: GroupState) -> str:
-    """The status under which a group is ranked and counted. A test group always counts as ``TEST``."""
-    return TEST if state.key.cluster in TEST_CLUSTERS and state.is_test else state.summary.status_text
+    """The status under which a group is counted. Tests count as ``TEST``, and Burrow's own groups as ``BURROW``."""
+    if state.is_test:
+        return TEST
+    return BURROW if state.is_of_burrow else state.summary.status_text
 
 
 def _place(state: GroupState) -> tuple[int, float, int, GroupKey]:
@@ -40,19 +43,19 @@ def _place(state: GroupState) -> tuple[int, float, int, GroupKey]:
     signals, lag = summary.signals, summary.total_lag
     seconds = signals.lag_seconds
     delay = 0.0 if seconds is None or signals.lag_seconds_kind is _AT_LEAST else -1 - seconds
-    return _SEVERITY.get(counted_as(state), _ODD), delay, 0 if lag is None else -1 - lag, state.key
+    severity = _SEVERITY.get(TEST if state.is_test else summary.status_text, _ODD)
+    return severity, delay, 0 if lag is None else -1 - lag, state.key
 
 
 class RankedGroups(NamedTuple):
     """The groups at one time, worst first, with the number of groups by status. Many pages share one object.
 
-    ``counts`` has the number of groups by `counted_as`, without Burrow's own groups. ``of_burrow`` has these numbers
-    for Burrow's own groups. ``burrow_behind`` lists the clusters where Burrow's own group is not OK.
+    ``counts`` has the number of groups by `counted_as`. ``burrow_behind`` lists the clusters where Burrow's own group
+    is not OK.
     """
 
     worst_first: list[GroupState]
     counts: Counter[str]
-    of_burrow: Counter[str]
     clusters: list[str]
     burrow_behind: list[str]
 
@@ -60,25 +63,42 @@ class RankedGroups(NamedTuple):
     def worst(self) -> GroupState | None:
         """The worst group. ``None`` if every group is OK, abandoned or a test."""
         first = next(iter(self.worst_first), None)
-        return None if first is None or counted_as(first) in {*NO_PROBLEM, TEST} else first
+        return None if first is None or first.is_test or first.summary.status_text in NO_PROBLEM else first
 
 
 def rank(states: Iterable[GroupState]) -> RankedGroups:
     ranked = sorted(states, key=_place)
-    own = [each for each in ranked if has_burrow_name(each.key.consumer) and each.is_of_burrow]
-    of_burrow = Counter(each.summary.status_text for each in own)
     return RankedGroups(
         ranked,
-        Counter(map(counted_as, ranked)) - of_burrow,
-        of_burrow,
+        Counter(map(counted_as, ranked)),
         sorted({each.key.cluster for each in ranked}),
-        [each.key.cluster for each in own if each.summary.status_text != WELL],
+        [each.key.cluster for each in ranked if each.summary.status_text != WELL and each.is_of_burrow],
     )
 
 
 def ranked_groups() -> RankedGroups:
     """The groups that are neither expired nor deleted, at most one second old."""
     return page_cache().get(RankedGroups, lambda: rank(web_context().log.live()), longest_ms=1000)[0]
+
+
+def details_of_groups() -> Mapping[GroupKey, str]:
+    """The topics, owners and client ids of each group, at most a minute old.
+
+    With more than 500 groups, only the topic of the worst partition, because the events have all other names.
+    """
+
+    def read() -> dict[GroupKey, str]:
+        log = web_context().log
+        states = log.live()
+        found = {}
+        for state in states:
+            names = {state.summary.max_lag_topic}
+            if len(states) <= _DETAILED_GROUPS and (listed := if_readable(partial(log.listed, state), None)):
+                names.update(name for each in listed.partitions for name in (each.topic, each.owner, each.client_id))
+            found[state.key] = "\n".join(name for name in names if name)
+        return found
+
+    return page_cache().get(details_of_groups, read, longest_ms=60_000)[0]
 
 
 class Order(NamedTuple):
@@ -127,7 +147,6 @@ class GroupView(NamedTuple):
     """The values of a group that the list and the group's own page show. Times are in seconds.
 
     ``age`` is the time since the group's newest event. ``old`` says that half of the time until expiry has passed.
-    With ``old``, ``incident_age`` is the incident's age at the newest event.
     """
 
     state: GroupState
@@ -143,22 +162,36 @@ class GroupView(NamedTuple):
 def select(
     ranked: RankedGroups, wanted: GroupFilter, order: Order = WORST_FIRST
 ) -> tuple[RankedGroups, list[GroupState]]:
-    """Return the groups with the wanted names, and a sorted list of those with the wanted status."""
+    """Return the groups with the wanted names, and a sorted list of those with the wanted status.
+
+    Burrow's own groups are listed only if the wanted status is ``BURROW``, or if no other group has a wanted name.
+    """
     by_name = wanted._replace(status=None)
     named = ranked if by_name == GroupFilter() else rank(by_name.among(ranked.worst_first))
-    matching = named.worst_first if wanted.status is None else list(wanted.among(named.worst_first))
-    return named, order.sorted(matching)
+    own = [state for state in named.worst_first if state.is_of_burrow]
+    if wanted.status == BURROW or (wanted.status is None and len(own) == len(named.worst_first)):
+        return named, order.sorted(own)
+    found = named.worst_first if wanted.status is None else wanted.among(named.worst_first)
+    return named, order.sorted([state for state in found if not state.is_of_burrow] if own else list(found))
 
 
-def group_view(context: WebContext, state: GroupState, lags: Sequence[Point], mute: Mute | None) -> GroupView:
-    """Make the view of a group, with the cause and the trend of the newest lags."""
+def group_view(context: WebContext, mute: Mute | None, state: GroupState, events: Sequence[EventSummary]) -> GroupView:
+    """Make the view of a group, with the cause and the trend of the newest events, oldest first.
+
+    The trend of a group that is OK begins with its recovery, because an older trend has ended.
+    """
     # With the log's own time, a change of the system clock does not change an event's age.
     age_ms = max(0, context.log.log_time_ms() - state.log_time_ms)
+    now_ms = context.clock.wall_ms()
+    incident_age = seconds_until(now_ms, state.incident.since_ms if state.incident.open_id else None)
+    # Whether the group has committed since its newest event is not known.
+    why = cause(state, seconds_until(now_ms - age_ms, state.summary.last_commit_ms))
+    lags = [point(event) for event in events]
+    began = 0
+    if state.summary.status_text == WELL:
+        began = next((n for n in range(len(events), 0, -1) if events[n - 1].reported_status != WELL), 0)
     old = age_ms > context.stale_after_ms / 2
-    as_of_ms = context.clock.wall_ms() - (age_ms if old else 0)
-    incident_age = seconds_until(as_of_ms, state.incident.since_ms if state.incident.open_id else None)
-    why = cause(state, seconds_until(as_of_ms, state.summary.last_commit_ms))
-    return GroupView(state, age_ms / 1000, old, incident_age, why, spark(lags), trend(lags), mute)
+    return GroupView(state, age_ms / 1000, old, incident_age, why, spark(lags), trend(lags[began:]), mute)
 
 
 def seconds_until(until_ms: int, epoch_ms: int | None) -> float | None:
@@ -171,10 +204,10 @@ def list_rows(context: WebContext, states: Sequence[GroupState]) -> Iterator[Gro
     is_readable, mute_of = True, mute_finder(context)
     for start in range(0, len(states), _AT_ONCE):
         some = states[start : start + _AT_ONCE]
-        lags: Sequence[Sequence[Point]] = [()] * len(some)
+        trails: Sequence[Sequence[EventSummary]] = [()] * len(some)
         if is_readable:  # after a failure, do not wait again
             try:
-                lags = [list(map(point, events)) for events in recent(context.log, [state.key for state in some])]
+                trails = recent(context.log, [state.key for state in some])
             except LogUnavailableError:
                 is_readable = False
-        yield from map(partial(group_view, context), some, lags, [mute_of(state.key) for state in some])
+        yield from map(partial(group_view, context), [mute_of(state.key) for state in some], some, trails)

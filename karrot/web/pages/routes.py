@@ -3,8 +3,10 @@
 ``/reporters`` and ``/reporters/<name>`` also have the first Karrot's JSON.
 """
 
+import re
 import shlex
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from flask import Blueprint, Response, jsonify, render_template, request
@@ -21,8 +23,17 @@ from karrot.web.auth import require_reader
 from karrot.web.context import WebContext, compress, html_asked, if_readable, web_context
 from karrot.web.error_answers import Problem
 from karrot.web.pages.banners import service_health
-from karrot.web.pages.chart_shapes import TRAIL_LENGTH, charts_of_events, charts_of_history, point, recent
-from karrot.web.pages.group_list import Order, group_view, list_rows, ranked_groups, seconds_until, select
+from karrot.web.pages.chart_shapes import TRAIL_LENGTH, charts_of_events, charts_of_history, recent
+from karrot.web.pages.group_list import (
+    BURROW,
+    Order,
+    details_of_groups,
+    group_view,
+    list_rows,
+    ranked_groups,
+    seconds_until,
+    select,
+)
 from karrot.web.pages.last_weeks import NotReadable
 from karrot.web.pages.page_cache import kept
 
@@ -35,6 +46,7 @@ _EVENTS_SHOWN = 30
 _INCIDENTS_SHOWN = 10
 _REJECTS_SHOWN = 50
 _BODY_SHOWN = 400
+_MOST_STARS = 100
 
 _SAMPLE = (
     '{"Event":{"Cluster":"CLUSTER","Group":"first-group","ID":"","Start":"0001-01-01T00:00:00Z","Extras":{},"Result":'
@@ -43,6 +55,7 @@ _SAMPLE = (
 ).replace("CLUSTER", TEST_CLUSTERS[1])
 
 _SOME_ADDRESS = "http://karrot:5000/burrow"
+_LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1")
 
 routes = Blueprint("pages", __name__)
 routes.before_request(require_reader)
@@ -53,7 +66,11 @@ routes.after_request(compress)
 @kept
 def index() -> str:
     """Show all groups, worst first. Before the first event, show instructions for sending events."""
-    context, wanted, order, page = web_context(), asked_filter(), _asked_order(), asked_number("page", 1, 999_999)
+    context, order, page = web_context(), _asked_order(), asked_number("page", 1, 999_999)
+    stars, is_starred_only = request.args.getlist("star")[:_MOST_STARS], bool(request.args.get("only"))
+    wanted = asked_filter((*STATUSES, BURROW))._replace(starred=stars if is_starred_only else None)
+    if wanted.text:
+        wanted = wanted._replace(details=details_of_groups())
     # After `watch` has stored verdicts, an empty list means that Kafka was unreachable until all groups expired.
     was_watched = WATCH in context.duties and context.log.size().last_seq
     if not (ranked_groups().worst_first or context.log.heard() or was_watched):
@@ -70,6 +87,7 @@ def index() -> str:
         rows=list(list_rows(context, matching[first : first + PAGE_SIZE])),
         worst=next(list_rows(context, [named.worst] if named.worst else []), None),
         wanted=wanted,
+        stars=stars,
         order=order,
         statuses=STATUSES,
         page=page,
@@ -97,10 +115,9 @@ def show_group() -> str:
     complete = known and known.complete
     events = if_readable(lambda: recent(context.log, [key], _EVENTS_READ)[0], None)
     trail = events or []
-    lags = [point(summary) for summary in trail[-TRAIL_LENGTH:]]
     return render_template(
         "group.html",
-        row=group_view(context, state, lags, mute_finder(context)(key)),
+        row=group_view(context, mute_finder(context)(key), state, trail[-TRAIL_LENGTH:]),
         state=state,
         watched=watched,
         is_cut_off=state.summary.source is not Source.KAFKA and key.cluster in burrow_cut_off.cut_off(context.log),
@@ -209,12 +226,15 @@ def _welcome(context: WebContext) -> dict[str, Any]:
     base = context.external_url or f"{request.scheme}://{request.host}"
     url = f"{base.rstrip('/')}/burrow"
     try:
-        config = burrow_config(url)
+        # A loopback address is this side of a port-forward. Burrow may be on the other side.
+        is_local = context.external_url is None and _LOOPBACK.fullmatch(urlsplit(url).hostname or "") is not None
+        config = burrow_config(_SOME_ADDRESS if is_local else url)
     except ValueError:  # the Host header is not a valid address
-        url, config = _SOME_ADDRESS, burrow_config(_SOME_ADDRESS)
+        url, is_local, config = _SOME_ADDRESS, False, burrow_config(_SOME_ADDRESS)
     user = '-u "$KARROT_BURROW_USERNAME:$KARROT_BURROW_PASSWORD" ' if context.credentials().basic else ""
     return {
         "url": url,
+        "some_address": _SOME_ADDRESS if is_local else None,
         "burrow_config": config,
         "curl": f"curl -i {user}{shlex.quote(url)} -d {shlex.quote(_SAMPLE)}",
         "polls_kafka": WATCH in context.duties,

@@ -1,15 +1,18 @@
-// Refreshes a page: fetches it again and replaces its live parts. Without this script the page is complete but static.
+// Refreshes a page: fetches it again and replaces its live parts. Also filters the list during typing. Without this
+// script the page is complete but static, and the filter has a button.
 "use strict";
 
 (() => {
   const seconds = Number(document.body.dataset.refresh);
   const note = document.getElementById("live");
+  const gone = document.getElementById("gone");
   if (!seconds) return;
 
   const stylesheet = (page) => page.querySelector("link[rel=stylesheet]").getAttribute("href");
 
   let freshAt = new Date();
   let madeAt = freshAt;
+  let askedAt = freshAt;
 
   async function load() {
     const answer = await fetch(location.href, {
@@ -17,7 +20,8 @@
       cache: "no-store",
       signal: AbortSignal.timeout(10_000),
     });
-    if (!answer.ok) throw new Error("no page", { cause: `answered ${answer.status}` });
+    // The page of a group that has left the list is a 404 with an explanation.
+    if (!answer.ok && answer.status !== 404) throw new Error("no page", { cause: `answered ${answer.status}` });
     madeAt = new Date(Date.now() - 1000 * Number(answer.headers.get("Age")));
     return new DOMParser().parseFromString(await answer.text(), "text/html");
   }
@@ -32,6 +36,7 @@
 
   function swap(fresh) {
     const focused = document.activeElement?.getAttribute("href");
+    const top = document.activeElement?.getBoundingClientRect().top;
     const place = document.activeElement?.closest("[data-live]")?.id ?? "main";
     const pairs = [...document.querySelectorAll("[data-live]")].map((old) => [old, fresh.getElementById(old.id)]);
     if (fresh.body.dataset.page === document.body.dataset.page && pairs.every(([, young]) => young)) {
@@ -41,13 +46,43 @@
       document.body.dataset.page = fresh.body.dataset.page;
     }
     document.title = fresh.title;
-    if (focused) document.querySelector(`#${place} a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+    const link = focused && document.querySelector(`#${place} a[href="${CSS.escape(focused)}"]`);
+    if (!link) return;
+    link.focus({ preventScroll: true });
+    scrollBy(0, link.getBoundingClientRect().top - top); // content above may have grown
+  }
+
+  const utc = (time) => `${time.toISOString().slice(11, 19)} UTC`;
+
+  // The two largest units, as on the server.
+  function duration(seconds) {
+    let left = Math.round(seconds);
+    const parts = [];
+    for (const [unit, length] of [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]]) {
+      const number = Math.floor(left / length);
+      left %= length;
+      if (number || parts.length) parts.push(number ? `${number} ${unit}` : "");
+    }
+    return parts.slice(0, 2).filter(Boolean).join(" ") || "0 s";
   }
 
   function say(text, stale) {
     note.hidden = false;
     note.classList.toggle("stale", stale);
     if (note.textContent !== text) note.textContent = text;
+  }
+
+  // Karrot does not answer, so the claims of the page are old: say so in the headline and the title. Ages go on.
+  function sayGone(reason) {
+    const old = (Date.now() - freshAt) / 1000;
+    say(`Not updated since ${utc(freshAt)}`, true);
+    if (gone.hidden) document.title = `⚠ Not updated · ${document.title}`;
+    gone.hidden = false;
+    const [what, age] = gone.children; // a screen reader announces only the first, and only if it changes
+    if (what.textContent !== `Karrot ${reason}.`) what.textContent = `Karrot ${reason}.`;
+    age.textContent = `This page is ${duration(old)} old.`;
+    document.body.classList.add("is-gone");
+    for (const each of document.querySelectorAll("[data-age]")) each.textContent = duration(Number(each.dataset.age) + old);
   }
 
   // The page itself says when its content comes from memory, because the database is away.
@@ -57,16 +92,21 @@
   }
 
   async function refresh() {
-    if (document.hidden) return;
-    if (!getSelection().isCollapsed) return say(`As of ${freshAt.toLocaleTimeString()}: paused while text is selected`, false);
+    if (document.hidden && Date.now() - askedAt < 60_000) return; // only the title of the tab is visible
+    askedAt = new Date();
+    if (!getSelection().isCollapsed) return say(`As of ${utc(freshAt)}: paused while text is selected`, false);
+    const asked = location.href;
     try {
       const fresh = await load();
+      if (location.href !== asked) return; // the filter has changed, and its own answer follows
       if (stylesheet(fresh) !== stylesheet(document)) return location.reload();
       swap(fresh);
       freshAt = madeAt;
+      gone.hidden = true;
+      document.body.classList.remove("is-gone");
       sayLive();
     } catch (error) {
-      say(`Not updated since ${freshAt.toLocaleTimeString()}: ${error.cause ?? "no answer"}`, true);
+      sayGone(error.cause ?? "does not answer");
     }
   }
 
@@ -74,6 +114,24 @@
     await refresh();
     setTimeout(run, seconds * 1000);
   }
+
+  let typed = 0;
+  document.addEventListener("input", ({ target }) => {
+    if (target.type !== "search") return;
+    clearTimeout(typed);
+    typed = setTimeout(() => {
+      const asked = new URLSearchParams([...new FormData(target.form)].filter(([, value]) => value));
+      history.replaceState(null, "", asked.size ? `?${asked}` : location.pathname);
+      refresh();
+    }, 200);
+  });
+  document.addEventListener("keydown", (event) => {
+    const search = document.querySelector("input[type=search]");
+    const elsewhere = event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select");
+    if (!search || event.key !== "/" || elsewhere) return;
+    event.preventDefault();
+    search.select();
+  });
 
   sayLive();
   document.addEventListener("visibilitychange", refresh);

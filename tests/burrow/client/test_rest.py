@@ -149,5 +149,6 @@ def test_a_connection_is_reused() -> None:
     with fake_burrow(simulated_group("billing")) as asked:
         for _ in range(20):
             asked.burrow.lag("prod", "billing")
-        [pool] = [asked.burrow._pool.connection_from_url(asked.server.url)]
+        assert asked.burrow._pool is not None
+        pool = asked.burrow._pool.connection_from_url(asked.server.url)
         assert (getattr(pool, "num_connections", 0), getattr(pool, "num_requests", 0)) == (1, 20)

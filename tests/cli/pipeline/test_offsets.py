@@ -14,7 +14,7 @@ _FILES = ["--source", "parquet", "--input", "there"]
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--source", "kafka"], "--source kafka needs --bootstrap-servers"),
+        (["--source", "kafka"], "Kafka needs --bootstrap-servers"),
         (["--source", "parquet"], "--source parquet needs --input"),
         ([*_FILES, "--json-topic", "t"], "--json-topic needs --source kafka"),
         pytest.param(
@@ -24,7 +24,7 @@ _FILES = ["--source", "parquet", "--input", "there"]
         ),
         ([*_KAFKA, "--starting", "yesterday"], "'yesterday' is not a start: write earliest, latest or"),
         pytest.param([*_KAFKA, "--ends-every", "often"], "--ends-every", id="an interval that is not a duration"),
-        ([*_KAFKA, "--every", "often"], "--every is 'often': it must be a duration such as 10 seconds"),
+        ([*_KAFKA, "--every", "often"], "--every is 'often': it must be seconds, or a number with s, m, h or d"),
         ([*_KAFKA, "--input", "there"], "--input needs --source parquet"),
         ([*_KAFKA, "--ends-input", "there"], "--ends-input needs --source parquet"),
         pytest.param(

@@ -30,7 +30,7 @@ def _run(*arguments: str) -> tuple[int, str]:
 def test_wrong_options_are_refused_before_spark_starts() -> None:
     archive = ("--archive", "a")
     assert _run() == (2, "karrot: --source archive needs --archive\n")
-    assert _run(*archive, "--offsets", "prod") == (2, "karrot: --offsets needs --bootstrap-servers\n")
+    assert _run(*archive, "--offsets", "prod") == (2, "karrot: Kafka needs --bootstrap-servers\n")
     assert _run(*archive, "--json-topic", "lag") == (2, "karrot: --json-topic needs --offsets\n")
     code, said = _run(*archive, "--compact-at", "24:00")
     assert (code, said.splitlines()[-1]) == (
@@ -59,7 +59,7 @@ ASKED = {"cluster": None, "source": "archive"}
 
 
 @pytest.mark.parametrize(
-    ("step", "error", "trouble"),
+    ("step", "error", "failure"),
     [
         ("ingest", ClusterError("timeout", "timed out"), StepFailure("source_away", "Kafka: timed out")),
         ("ingest", NoRecords("no topic"), StepFailure("source_away", "no topic")),
@@ -77,12 +77,12 @@ ASKED = {"cluster": None, "source": "archive"}
     ],
 )
 def test_each_error_of_a_step_has_a_code(
-    monkeypatch: pytest.MonkeyPatch, step: str, error: Exception, trouble: StepFailure
+    monkeypatch: pytest.MonkeyPatch, step: str, error: Exception, failure: StepFailure
 ) -> None:
     pytest.importorskip("pyspark")
     monkeypatch.setattr("karrot.pipeline.run.pipeline_steps.is_alive", lambda _spark: True)
     spark: Any = None
-    assert run._explained(spark, ASKED, step, error) == trouble
+    assert run._explained(spark, ASKED, step, error) == failure
 
 
 def test_a_jvm_without_memory_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,5 +98,5 @@ def test_a_step_that_fails_because_spark_has_ended_ends_the_process(monkeypatch:
     pytest.importorskip("pyspark")
     monkeypatch.setattr("karrot.pipeline.run.pipeline_steps.is_alive", lambda _spark: False)
     spark: Any = None
-    trouble = run._explained(spark, ASKED, "derive", OSError("refused"))
-    assert trouble == StepFailure("failed", "Spark has ended: refused", is_final=True)
+    failure = run._explained(spark, ASKED, "derive", OSError("refused"))
+    assert failure == StepFailure("failed", "Spark has ended: refused", is_final=True)

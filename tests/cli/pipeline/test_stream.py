@@ -11,7 +11,9 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _stream(*arguments: str, **env: str) -> tuple[int, str]:
-    ended = CliRunner().invoke(main, ["pipeline", "stream", "--archive", "a", *arguments], env=env)
+    ended = CliRunner().invoke(
+        main, ["pipeline", "stream", "--archive", "a", *arguments], env={"KARROT_TABLES_DIR": "t"} | env
+    )
     return ended.exit_code, ended.stderr
 
 
@@ -31,17 +33,3 @@ def test_the_command_reads_and_checks_the_settings_of_the_service() -> None:
 def test_tables_at_a_url_of_hadoop_are_accepted_though_the_service_refuses_them() -> None:
     code, said = _stream(KARROT_CLOUDWATCH_INTERVAL="soon", KARROT_TABLES_DIR="hdfs://lag/tables")
     assert (code, said) == _stream(KARROT_CLOUDWATCH_INTERVAL="soon")
-
-
-def test_an_unknown_destination_is_refused() -> None:
-    for asked in ("tables,s3", ",", ""):
-        assert _stream("--to", asked) == (2, f"karrot: --to is {asked!r}: it must be tables, cloudwatch, or both\n")
-
-
-def test_the_tables_must_be_named_if_there_is_no_archive() -> None:
-    asked = ["pipeline", "stream", "--to", "tables", "--source", "kafka", "--bootstrap-servers", "a:1"]
-    ended = CliRunner().invoke(main, asked, env={"KARROT_TABLES_DIR": ""})
-    assert (ended.exit_code, ended.stderr) == (
-        2,
-        "karrot: --source kafka needs --tables: without an archive there is no default for the tables\n",
-    )

@@ -11,7 +11,7 @@ from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
 from karrot.eventlog.base import Cursor, LogUnavailableError, ReporterState
 from karrot.eventlog.postgres import PostgresEventLog, leader_lock
-from karrot.eventlog.postgres.buffered_transaction import NotLeadingError
+from karrot.eventlog.postgres.group_commit import NotLeadingError
 from karrot.reporters.base import Unreported
 from support.eventlog.appended_events import append_event
 from support.eventlog.postgres_log import open_postgres
@@ -99,6 +99,14 @@ def test_a_process_that_never_led_writes_nothing_for_a_leader(open_replica: Open
     clock.advance(STALE_MS + 1)
     assert leader.lead()
     assert_refused(other)
+
+
+def test_a_process_that_does_not_lead_remembers_the_time_of_a_scrape(open_replica: Open) -> None:
+    leader, other = open_replica(), open_replica()
+    assert leader.lead()
+    other.remember_soon("prometheus", "scraped", b"1")
+    other.flush()
+    assert leader.recall("prometheus", "scraped") == b"1"
 
 
 def test_the_lead_is_kept_through_idle_times_and_given_up_at_once(open_replica: Open) -> None:

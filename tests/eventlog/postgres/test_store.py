@@ -1,6 +1,7 @@
 import pytest
 
-from karrot.eventlog.base import Damaged, EventLog, LogUnavailableError
+from karrot.eventlog.base import Damaged, LogUnavailableError
+from karrot.eventlog.event_log import EventLog
 from support.eventlog.appended_events import append_event
 from support.eventlog.event_log_contract import MAX_GROUPS, RETENTION_MS, STALE_MS, EventLogContract, OpenLog
 from support.eventlog.mutes import assert_that_processes_share_mutes

@@ -15,16 +15,15 @@ from karrot import telemetry
 from karrot.burrow.payload import to_wire
 from karrot.clock import LogTime, SystemClock
 from karrot.event import GroupKey
-from karrot.eventlog.base import Appended, LogUnavailableError, OverloadedError, UnconfirmedError
+from karrot.eventlog.base import Appended, Limits, LogUnavailableError, OverloadedError, UnconfirmedError
 from karrot.eventlog.next_group_state import Arrival, summarize
 from karrot.eventlog.postgres import PostgresEventLog
 from karrot.eventlog.postgres import schema as schemas
 from karrot.eventlog.postgres.connections import Database, Sessions
 from karrot.eventlog.postgres.group_commit import PostgresCommitter
 from karrot.eventlog.postgres.schema import prepare
-from karrot.eventlog.sql_log import Limits
 from karrot.eventlog.sqlite.store import MemoryEventLog
-from karrot.eventlog.transaction_rules import LogEndHistories
+from karrot.eventlog.transaction_rules import LOG_END_BYTES
 from karrot.eventlog.writer import Job, WriteBuffer
 from support.burrow.lag_events import make_event
 from support.eventlog.appended_events import append_event, group_names, stored_events
@@ -48,20 +47,17 @@ class Parts(NamedTuple):
 def parts(database: Database) -> Iterator[Parts]:
     clock, buffer = SystemClock(), WriteBuffer()
     opened = prepare(database, clock)
-    histories = LogEndHistories(max_bytes=1 << 20, retention_ms=86_400_000)
     time = LogTime(clock, opened.anchor)
     sessions = Sessions(database)
-    committer = PostgresCommitter(
-        sessions, opened.log_id, time, buffer, log_end_histories=histories, limits=Limits(max_consumers=MOST_GROUPS)
-    )
+    committer = PostgresCommitter(sessions, opened.log_id, time, buffer, Limits(max_consumers=MOST_GROUPS))
     yield Parts(committer, buffer)
     committer.close()
     sessions.close()
 
 
-def storing(consumer: str, **overrides: Any) -> Job[Appended]:
+def storing(consumer: str, *, later_ms: int = 0, **overrides: Any) -> Job[Appended]:
     event = make_event(consumer=consumer, **overrides)
-    now_ms = SystemClock().wall_ms()
+    now_ms = SystemClock().wall_ms() + later_ms
     key, summary = GroupKey(event.cluster, consumer), summarize(event, now_ms)
     arrived = Arrival(key, event, to_wire(make_event()), now_ms, now_ms, summary, 0)
     return Job(arrived)
@@ -100,7 +96,7 @@ def test_a_value_that_cannot_be_stored_hurts_no_neighbour(parts: Parts, open_pos
         said = outcomes(parts.committer, jobs)
     assert said == [
         None,
-        "cannot be written: the time 9223372036854775808 does not fit into 64 bits",
+        "cannot be written: a number does not fit into 64 bits: int too large to convert",
         "cannot be written: 'utf-8' codec can't encode character '\\ud800' in position 0: surrogates not allowed",
         None,
         "cannot be written: impossible",
@@ -112,7 +108,7 @@ def test_a_value_that_cannot_be_stored_hurts_no_neighbour(parts: Parts, open_pos
     assert [log.event(job.result.seq) is not None for job in jobs if job.stored] == [True, True, True]
     assert counted(log, telemetry.EVENTS_ACCEPTED.name) == 3
     assert counted(log, COUNTED) == 7
-    assert parts.committer.trouble is None
+    assert parts.committer.failure is None
     assert "value_not_stored" in {each.get("code") for each in logged}
 
 
@@ -128,7 +124,7 @@ def test_a_counter_that_cannot_be_stored_hurts_no_event_and_is_dropped(
     log = open_postgres()
     assert group_names(log) == ["a", "b", "c"]
     assert counted(log, COUNTED) == 2
-    assert parts.committer.trouble is None
+    assert parts.committer.failure is None
     assert "value_not_stored" in {each.get("code") for each in logged}
 
 
@@ -161,9 +157,25 @@ def test_many_groups_in_one_commit_replace_the_silent_ones_like_in_sqlite(
             assert connection.execute(f"SELECT count(*) FROM {schema}.groups").fetchall() == [(MOST_GROUPS,)]
 
 
+@pytest.mark.parametrize("first", [False, True], ids=["after the event", "before the event"])
+def test_the_log_counts_the_bytes_of_histories_that_are_forgotten_in_the_commit_of_an_event(
+    parts: Parts, server: PostgresServer, schema: str, *, first: bool
+) -> None:
+    assert outcomes(parts.committer, [storing("a")]) == [None]
+    forgetting = Job(lambda transaction: transaction.forget_log_ends_before(1 << 60))
+    later = storing("a", later_ms=10_000)  # when the history is read again
+    jobs = [forgetting, later] if first else [later, forgetting]
+    assert outcomes(parts.committer, jobs) == [None, None]
+    assert forgetting.result > 0
+    with server.connect("karrot") as connection:
+        stored = f"(SELECT coalesce(sum({LOG_END_BYTES}), 0) FROM {schema}.log_ends)"
+        found = connection.execute(f"SELECT log_end_bytes = {stored} FROM {schema}.log").fetchall()
+    assert found == [(True,)]
+
+
 def test_a_note_that_cannot_be_stored_hurts_no_neighbour(open_postgres: OpenPostgres) -> None:
     log = open_postgres()
-    with pytest.raises(LogUnavailableError, match="cannot be written"):
+    with capture_logs(), pytest.raises(LogUnavailableError, match="cannot be written"):
         log.remember("a reporter", "a name with \0", b"value")
     log.remember("a reporter", "a name", b"value")
     assert log.recall("a reporter", "a name") == b"value"

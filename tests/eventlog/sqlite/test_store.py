@@ -13,18 +13,17 @@ from structlog.testing import capture_logs
 
 from karrot.burrow.payload import to_wire
 from karrot.event import GroupKey
-from karrot.eventlog import sql_log
+from karrot.eventlog import rows
 from karrot.eventlog.base import (
     Counter,
     Cursor,
     Damaged,
-    EventLog,
     LogUnavailableError,
     OverloadedError,
     ReporterState,
     StoredEvent,
-    groups,
 )
+from karrot.eventlog.event_log import EventLog, groups
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.log_end_history import LogEndHistory
 from karrot.eventlog.sqlite import SqliteEventLog
@@ -216,7 +215,7 @@ def test_values_that_only_a_newer_karrot_knows_are_skipped(
 ) -> None:
     log = open_here()
     with monkeypatch.context() as newer:
-        newer.setattr(sql_log, "_encode", lambda _value: msgspec.msgpack.encode("newer"))
+        newer.setattr(rows, "_encode", lambda _value: msgspec.msgpack.encode("newer"))
         append_event(log)
     assert [each.event for each in stored_events(log)] == [make_event()]
     assert log.recent([GroupKey("prod-eu", "orders-svc")]) == [[]]

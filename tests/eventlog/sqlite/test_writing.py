@@ -12,13 +12,13 @@ from structlog.testing import capture_logs
 
 from karrot.burrow.payload import to_wire
 from karrot.event import GroupKey, Source
-from karrot.eventlog.base import Appended, LogUnavailableError, Reject, UnconfirmedError, UnstorableError, groups
+from karrot.eventlog.base import Appended, Limits, LogUnavailableError, Reject, UnconfirmedError, UnstorableError
+from karrot.eventlog.event_log import groups
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.next_group_state import Arrival, summarize
 from karrot.eventlog.sqlite import data_directory
 from karrot.eventlog.sqlite.database import Checkpointer, LogFile
 from karrot.eventlog.sqlite.store import SqliteCommitter, SqliteTransaction
-from karrot.eventlog.transaction_rules import LogEndHistories
 from karrot.eventlog.writer import Job, WriteBuffer, Writer
 from support.burrow.lag_events import make_event
 from support.eventlog.sqlite_log import MAX_BYTES, open_sqlite
@@ -40,8 +40,7 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
     file = LogFile(tmp_path, clock, max_bytes=MAX_BYTES)
     lock = FileLock(tmp_path / "commit.lock")
     buffer = WriteBuffer()
-    histories = LogEndHistories(max_bytes=1 << 20, retention_ms=86_400_000)
-    yield Parts(file, lock, buffer, SqliteCommitter(file, lock, buffer, histories, max_consumers=10))
+    yield Parts(file, lock, buffer, SqliteCommitter(file, lock, buffer, Limits(max_consumers=10)))
     file.close()
     lock.close()
 
@@ -78,13 +77,13 @@ def test_an_event_that_was_stored_before_the_disk_failed_is_not_reported_as_refu
 def test_a_refused_body_that_cannot_be_stored_hurts_no_event_and_is_dropped(
     parts: Parts,
 ) -> None:
-    parts.buffer.reject(Reject(1, "invalid_text", "half of a pair: \ud800", Source.WEBHOOK, b""))
+    parts.buffer.reject(Reject(1 << 63, "invalid_text", "received far in the future", Source.WEBHOOK, b""))
     jobs = [storing("a"), failing(apsw.TooBigError("too big")), storing("b")]
     with capture_logs() as logs:
         parts.committer.commit(lambda: jobs)
     assert [None if job.error is None else str(job.error) for job in jobs] == [None, "cannot be written: too big", None]
     assert isinstance(jobs[1].error, UnstorableError)
-    assert (stored(parts.file), parts.buffer.rejects(), parts.committer.trouble) == (["a", "b"], [], None)
+    assert (stored(parts.file), parts.buffer.rejects(), parts.committer.failure) == (["a", "b"], [], None)
     assert "value_not_stored" in [each["code"] for each in logs]
 
 
@@ -95,7 +94,7 @@ def test_a_file_that_cannot_be_opened_again_is_reported(parts: Parts) -> None:
     for _ in range(2):
         with pytest.raises(LogUnavailableError, match="schema version 99"):
             parts.committer.commit(lambda: [storing("a")])
-        assert "schema version 99" in str(parts.committer.trouble)
+        assert "schema version 99" in str(parts.committer.failure)
 
 
 def test_an_event_in_a_slow_commit_gets_the_answer_that_its_storage_is_unknown(parts: Parts) -> None:

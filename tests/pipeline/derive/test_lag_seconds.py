@@ -78,10 +78,6 @@ def _row(partition: int, verdict: Verdict) -> dict[str, Any]:
     return event_row(60 * verdict.minute, "ok", source="kafka", **worst)
 
 
-def _newest(told: Told, case: int) -> float | None:
-    return told[case][-1]
-
-
 def test_the_pipeline_has_the_rule_of_the_service(spark: SparkSession) -> None:
     numbered = list(enumerate(AGE_CASES.values()))
     logs = {"cluster": "c", "topic": "t", "day": MIDNIGHT.date()}
@@ -108,41 +104,22 @@ def test_the_pipeline_has_the_rule_of_the_service(spark: SparkSession) -> None:
     }
 
 
-def test_a_lower_bound_is_replaced_by_the_measured_age(seconds: Told) -> None:
-    assert _newest(seconds, BOUND) == pytest.approx(60 * (40 - 4), abs=1)
-
-
-def test_an_exact_age_of_the_service_stays(seconds: Told) -> None:
-    assert _newest(seconds, KNOWN) == 2_161.0
-
-
-def test_the_age_of_another_partition_stays(seconds: Told) -> None:
-    assert _newest(seconds, ELSEWHERE) == 9_999.0
-
-
-def test_the_backlog_of_a_batch_is_not_older_than_the_batch(seconds: Told) -> None:
-    assert _newest(seconds, SLOW) == pytest.approx(60 * (40 - 4), abs=1)
-
-
-def test_a_lag_in_seconds_without_a_known_rate_becomes_known(seconds: Told) -> None:
-    assert _newest(seconds, NO_RATE) == pytest.approx(60 * (40 - 2.5), abs=1)
-
-
-def test_an_interpolated_lag_in_seconds_is_not_changed(seconds: Told) -> None:
-    assert _newest(seconds, WITHIN) == 31.5
-
-
-def test_a_lag_from_before_the_first_sample_stays_extrapolated(seconds: Told) -> None:
-    assert seconds[NO_LOOK] == [7_200.0] * 3
-
-
-def test_distant_samples_do_not_give_the_log_end_between_them(seconds: Told) -> None:
-    assert _newest(seconds, FAR_APART) == 5_000.0
-
-
-def test_a_recreated_topic_is_not_measured_by_its_old_log(seconds: Told) -> None:
-    assert _newest(seconds, RECREATED) == 600.0
-
-
-def test_samples_of_the_day_before_are_not_used_so_that_no_day_depends_on_another(seconds: Told) -> None:
-    assert _newest(seconds, NEXT_DAY) == 9_000.0
+@pytest.mark.parametrize(
+    ("case", "age"),
+    [
+        pytest.param(BOUND, pytest.approx(60 * (40 - 4), abs=1), id="a lower bound is replaced by the measured age"),
+        pytest.param(KNOWN, 2_161, id="an exact age of the service stays"),
+        pytest.param(ELSEWHERE, 9_999, id="the age of another partition stays"),
+        pytest.param(
+            SLOW, pytest.approx(60 * (40 - 4), abs=1), id="the backlog of a batch is not older than the batch"
+        ),
+        pytest.param(NO_RATE, pytest.approx(60 * (40 - 2.5), abs=1), id="a lag without a known rate becomes known"),
+        pytest.param(WITHIN, 31.5, id="an interpolated age stays"),
+        pytest.param(NO_LOOK, 7_200, id="a lag from before the first sample stays extrapolated"),
+        pytest.param(FAR_APART, 5_000, id="distant samples do not give the log end between them"),
+        pytest.param(RECREATED, 600, id="a recreated topic is not measured by its old log"),
+        pytest.param(NEXT_DAY, 9_000, id="samples of the day before are not used, so no day depends on another"),
+    ],
+)
+def test_the_newest_age_of_a_partition(seconds: Told, case: int, age: float) -> None:
+    assert seconds[case][-1] == age

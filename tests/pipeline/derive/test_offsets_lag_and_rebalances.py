@@ -1,4 +1,4 @@
-"""The tables of lag without Burrow, which derive makes from commits and log ends."""
+"""Every row of every table that derive makes from verdicts, commits and log ends, against plain Python."""
 
 import datetime as dt
 from pathlib import Path
@@ -18,6 +18,7 @@ from support.pipeline.expected_tables.comparison import assert_equal_tables
 from support.pipeline.offset_rows import commit_row, log_end_row, member_rows
 from support.pipeline.row_times import MIDNIGHT
 from support.pipeline.table_files import write_rows
+from support.pipeline.verdict_scenarios import verdict_scenarios
 
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM is slow on a busy machine
 
@@ -94,10 +95,11 @@ EVENTS: Rows = [
     *_listed("verdict on the edge", 30, _MOST, 2**53 - 1, "verdict on the edge"),
     *_listed("verdict on the edge", 60, -_MOST, 5, "verdict on the edge"),
     *_listed("verdict on the edge", 90, _MOST - 5, 5, "verdict on the edge"),
+    *verdict_scenarios(),
 ]
 
 
-def test_lags_rates_and_rebalances_come_from_commits_if_no_event_lists_all_partitions(
+def test_every_table_has_the_rows_that_plain_python_makes_from_verdicts_commits_and_log_ends(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     tables = Tables(str(tmp_path))
@@ -108,10 +110,14 @@ def test_lags_rates_and_rebalances_come_from_commits_if_no_event_lists_all_parti
     write_events(tmp_path, "b-0", EVENTS)
     assert derive(spark, tables, DeriveRules()) == DAYS
 
-    _check_partitions(tables)
-    _check_groups(tables)
-    _check_the_edge(tables)
     _check_every_row(tables)
+    _check_parity(tables)
+    # The scenarios still show what their names say.
+    assert _ask(tables, "incidents", "DISTINCT ended_by", where="consumer NOT IN ('even', 'told')") == [
+        *(("close",), ("deleted",), ("new_incident",), ("recovered",), ("silence",), (None,))
+    ]
+    assert _ask(tables, "skew_minute", "DISTINCT cause") == [("hot_partition",), ("slow_owner",), (None,)]
+    assert _ask(tables, "partition_lag_minute", "DISTINCT method") == [("interpolated",), ("observed",), ("unknown",)]
     # The second day has a log end sample, and begins with the state from the end of the first day.
     next_day = "day = '2026-11-21' AND consumer IN ('reader', 'gone')"
     assert _ask(tables, "partition_lag_minute", "consumer", "lag", "lag_seconds", "method", where=next_day) == [
@@ -135,104 +141,11 @@ def test_a_changed_state_at_the_end_of_a_day_changes_the_next_day() -> None:
     assert derived(days[:1], "xyz!", None) == days[:1]
 
 
-def _check_partitions(tables: Tables) -> None:
-    columns = "committed_offset", "end_offset", "lag", "lag_seconds", "method", "commits", "negative", "owner"
-    few = "consumer NOT IN ('edge', 'even', 'heard', 'half heard', 'hardly seen') AND day = '2026-11-20'"
-    assert _ask(tables, "partition_lag_minute", "consumer", "strftime(as_of, '%M:%S')", *columns, where=few) == [
-        ("ahead", "00:20", 500, 60, 0, 0.0, "observed", 1, 1, None),
-        ("ahead", "01:30", 500, 240, 0, 0.0, "observed", 0, 1, None),
-        ("ahead", "02:30", 500, 300, 0, 0.0, "observed", 0, 1, None),
-        ("created again", "01:40", 30, 60, 30, 25.0, "interpolated", 1, 0, None),
-        ("created again", "02:00", 30, 100, 70, 45.0, "interpolated", 0, 0, None),
-        ("gone", "00:20", 30, 40, 10, 5.0, "interpolated", 1, 0, None),
-        ("gone", "01:20", None, 160, None, None, "unknown", 0, 0, None),
-        ("late", "01:10", 500, 1_000, 500, None, "unknown", 1, 0, None),
-        ("late", "02:00", 500, 1_000, 500, None, "unknown", 0, 0, None),
-        ("reader", "00:50", 100, 100, 0, 0.0, "observed", 2, 0, "/a"),
-        ("reader", "01:15", 120, 150, 30, 15.0, "observed", 1, 0, "/b"),
-        ("reader", "02:30", 120, 300, 180, 90.0, "observed", 0, 0, "/b"),
-        ("unseen", "00:40", 7, None, None, None, "unknown", 1, 0, None),
-    ]
-    minutes = "strftime(minute, '%M')", "count", "offset_sum", "offset_first", "offset_last"
-    assert _ask(tables, "offsets_minute", *minutes, where="consumer IN ('reader', 'gone')") == [
-        ("00", 1, 30, 30, 30),
-        ("00", 2, 170, 70, 100),
-        ("01", 1, 120, 120, 120),
-    ]
-    assert _ask(
-        tables, "rebalances", "generation", "strftime(\"at\", '%M:%S')", "members", "leader", "moved_partitions"
-    ) == [
-        (3, "00:05", 1, "a", None),
-        (4, "01:10", 2, "a", 2),
-        (5, "03:20", 0, None, 2),
-    ]
-
-
 def _check_every_row(tables: Tables) -> None:
     """All derived tables equal those that plain Python makes from the same records."""
     events = [*map(event_of_row, EVENTS)]
     records = Records(commits_of(COMMITS), log_ends_of(ENDS), assignments_of(MEMBERS))
     assert_equal_tables(Path(tables.directory), derived_tables(events, records, Rules()))
-
-
-def _check_groups(tables: Tables) -> None:
-    columns = "lag_last", "lag_seconds_max", "count", "worst_status", "coverage", "uncommitted"
-    some = "consumer IN ('reader', 'gone', 'heard', 'half heard', 'hardly seen') AND day = '2026-11-20'"
-    assert _ask(tables, "lag_minute", "consumer", "strftime(minute, '%M')", *columns, where=some) == [
-        ("gone", "00", 10, 5.0, 0, None, 0.5, 1),
-        ("gone", "01", None, None, 0, None, 0.0, 2),
-        ("half heard", "00", 0, 0.0, 1, "WARN", 0.5, 1),
-        ("half heard", "01", 160, 80.0, 0, None, 0.5, 1),
-        ("half heard", "02", 280, 140.0, 0, None, 0.5, 1),
-        ("hardly seen", "00", 6, None, 1, "WARN", None, None),
-        ("heard", "00", 9, None, 1, "WARN", None, None),
-        ("reader", "00", 0, 0.0, 0, None, 0.5, 1),
-        ("reader", "01", 30, 15.0, 0, None, 0.5, 1),
-        ("reader", "02", 180, 90.0, 0, None, 0.5, 1),
-    ]
-    rates = "strftime(minute, '%M')", "produced", "consumed", "produce_rate", "consume_rate", "round(coverage, 2)"
-    of_reader = "consumer = 'reader' AND day = '2026-11-20'"
-    assert _ask(tables, "rates_minute", *rates, where=of_reader) == [
-        ("00", 20, 8, 2.0, 0.8, 0.17),
-        ("01", 120, 12, 2.0, 0.2, 1.0),
-        ("02", 60, 0, 2.0, 0.0, 0.5),
-    ]
-    assert _ask(tables, "skew_minute", "strftime(minute, '%M')", "max_share", "owner", "coverage", where=of_reader) == [
-        ("00", None, None, 0.5),
-        ("01", 1.0, "/b", 0.5),
-        ("02", 1.0, "/b", 0.5),
-    ]
-    slo = "minutes_seen", "minutes_ok", "minutes_measured", "minutes_within_target", "worst_partition"
-    assert _ask(tables, "slo_daily", "consumer", *slo, where=f"{some} AND consumer <> 'gone'") == [
-        ("half heard", 1, 0, 3, 1, "t/0"),
-        ("hardly seen", 1, 0, 0, 0, "t/0"),
-        ("heard", 1, 0, 0, 0, "t/0"),
-        ("reader", 0, 0, 3, 2, "t/0"),
-    ]
-    _check_parity(tables)
-
-
-def _check_the_edge(tables: Tables) -> None:
-    """A value beyond 64 bits is unknown, and all other values are still derived."""
-    columns = "partition", "strftime(as_of, '%M:%S')", "lag", "lag_seconds", "method"
-    assert _ask(tables, "partition_lag_minute", *columns, where="consumer = 'edge'") == [
-        (0, "00:20", None, None, "unknown"),
-        (0, "01:20", 0, 0.0, "observed"),
-        (1, "00:30", _MOST, None, "unknown"),
-        (1, "01:00", _MOST, None, "unknown"),
-        (2, "00:30", _MOST, None, "unknown"),
-        (2, "01:00", _MOST, None, "unknown"),
-        (3, "00:30", None, None, "unknown"),
-        (3, "01:00", _MOST, None, "unknown"),
-    ]
-    lags = _ask(tables, "lag_minute", "consumer", "strftime(minute, '%M')", "lag_last", where="consumer LIKE '%edge'")
-    assert lags == [
-        ("edge", "00", None),
-        ("edge", "01", None),
-        ("verdict on the edge", "00", 2**53 - 1),
-        ("verdict on the edge", "01", 5),
-    ]
-    assert _ask(tables, "rates_minute", "produced", where="consumer = 'verdict on the edge'") == []
 
 
 def _check_parity(tables: Tables) -> None:

@@ -29,7 +29,7 @@ def _anything(rng: Random, consumer: str) -> Rows:
     seconds = rng.uniform(0, 86_400)
     rows: Rows = []
     while len(rows) < 30:
-        seconds += rng.choice([30, 60, 299.999, 300.001, 900, 7_000, 20_000, 50_000])
+        seconds += rng.choice([0, 30, 60, 299.999, 300, 300.001, 900, 7_000, 20_000, 50_000])
         word = rng.choice(["ok", "warn", "warn", "warn", "err", "err", "close", "gone", "odd"])
         named = word in ("close", "odd") or (word in ("warn", "err") and rng.random() < 0.6)
         row = event_row(

@@ -6,7 +6,6 @@ import pytest
 
 from karrot.pipeline.evaluate.job import EvaluatedBatch
 from karrot.pipeline.evaluate.metrics_and_health import EvaluateMetrics
-from karrot.pipeline.evaluate.verdict_destinations import VerdictDelivery
 from support.manual_clock import ManualClock
 
 
@@ -16,11 +15,11 @@ from support.manual_clock import ManualClock
 )
 def test_a_command_is_healthy_until_no_batch_ends_for_the_limit(every: timedelta, limit_s: int, limit: str) -> None:
     clock = ManualClock()
-    metrics, batch = EvaluateMetrics("c", clock, every), EvaluatedBatch(0, 0, 0, VerdictDelivery(0), 1)
+    metrics, batch = EvaluateMetrics("c", clock, every), EvaluatedBatch(0, 0, 0, 0, 1)
     for _ in range(2):
         clock.advance(1000 * limit_s)
-        assert metrics.trouble() is None
+        assert metrics.problem() is None
         clock.advance(1)
-        assert metrics.trouble() == f"no batch has ended for more than {limit}"
+        assert metrics.problem() == f"no batch has ended for more than {limit}"
         metrics.took(batch)
-        assert metrics.trouble() is None
+        assert metrics.problem() is None

@@ -17,7 +17,6 @@ from karrot.pipeline.evaluate.verdict_destinations import (
     Deliver,
     NotAccepted,
     RefusedVerdict,
-    VerdictDelivery,
     to_topic,
 )
 from karrot.pipeline.store.table_files import Tables
@@ -73,7 +72,7 @@ def test_failed_messages_are_sent_again_and_refused_ones_are_reported() -> None:
     away, large = Failed("_transport", "broker away"), Failed("msg_size_too_large", "too large", is_final=True)
     topic = _Topic({"two": away, "three": large}, NoTopic("credentials", "no password"), {"two": away})
     sent = _sent("one", "two", "three")
-    assert topic.sink()(sent) == VerdictDelivery(2, [RefusedVerdict.of(sent[2], "Kafka", "msg_size_too_large")])
+    assert topic.sink()(sent) == [RefusedVerdict.of(sent[2], "Kafka", "msg_size_too_large")]
     cluster = _EVENT.cluster
     assert topic.written == [(f'["{cluster}","{group}"]'.encode(), group) for group in ("one", "two")]
     assert topic.waits == [0, 0.5, 1, 2]
@@ -90,7 +89,7 @@ def test_a_batch_fails_if_kafka_stays_away() -> None:
 def test_the_tables_have_each_verdict_once_also_if_it_is_sent_again(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables.at(spark, str(tmp_path))
     sink = to_tables(spark, tables, SystemClock())
-    assert sink(_sent("one", "two")) == VerdictDelivery(2)
+    assert sink(_sent("one", "two")) == ()
     sink(_sent("one", "two"))  # the driver died before it had noted the delivery
     sink(_sent("one", first=3))
     rows = tables.read(spark, "events").orderBy("seq").collect()

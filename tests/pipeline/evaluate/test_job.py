@@ -19,9 +19,9 @@ from karrot.burrow.payload import parse_stored
 from karrot.event import LagEvent, LogEnd, Source, TopicPartition
 from karrot.eventlog.base import StoredEvent
 from karrot.pipeline.evaluate.bucket_state import EvaluateRules
-from karrot.pipeline.evaluate.job import Evaluate, EvaluatedBatch, newest_record_ms
+from karrot.pipeline.evaluate.job import Evaluate, EvaluatedBatch
 from karrot.pipeline.evaluate.recent_log_ends import LogEndLook
-from karrot.pipeline.evaluate.verdict_destinations import Deliver, RefusedVerdict, VerdictDelivery, to_stream
+from karrot.pipeline.evaluate.verdict_destinations import Deliver, RefusedVerdict, to_stream
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.record_sources import RecordsFromParquet
 from karrot.pipeline.stream.streaming_queries import CheckpointReader, UnusableState
@@ -34,7 +34,7 @@ from support.pipeline.log_end_looks import look_of
 
 _ASKED = EvaluateRules(
     notifier=NotifierSettings(threshold=1, interval=30, send_close=True),
-    read=(NameFilter(("^g",), ("2$",)), NameFilter(("^nobody$",))),
+    groups=NameFilter(("^g",), ("2$",)),
 )
 
 
@@ -47,7 +47,7 @@ class _Ends:
     batch: Batch
     ahead_ms: int = 0
 
-    def now_ms(self, _rows: DataFrame, _number: int) -> int:
+    def now_ms(self, _number: int) -> int:
         return self.batch.now * 1000 + self.ahead_ms
 
     def look(self, topics: Collection[str], between_ms: tuple[int, int]) -> LogEndLook | None:
@@ -101,14 +101,14 @@ def assert_counted(seen: EvaluatedBatch, batch: Batch, told: list[LagEvent]) -> 
     """All groups are told, and the receiver refused one of them."""
     committed = [each for one in told for each in one.partitions if each.end]
     assert (seen.now_ms, seen.groups, seen.partitions) == (batch.now * 1000, len(told), len(committed))
-    assert (seen.delivery.taken, len(seen.delivery.refused)) == (len(told) - 1, 1)
+    assert (seen.delivered, len(seen.refused)) == (len(told) - 1, 1)
 
 
 class _Crash(Exception):  # noqa: N818 (it is one)
     pass
 
 
-def _fail(_several: Iterable[StoredEvent]) -> VerdictDelivery:
+def _fail(_several: Iterable[StoredEvent]) -> list[RefusedVerdict]:
     raise _Crash
 
 
@@ -120,9 +120,9 @@ class _Rig:
         self.ends, self.clock = _Ends(), ManualClock(wall=1 << 50)
         self.sent, self.seen = list[StoredEvent](), list[EvaluatedBatch]()
 
-    def deliver(self, several: Iterable[StoredEvent]) -> VerdictDelivery:
+    def deliver(self, several: Iterable[StoredEvent]) -> list[RefusedVerdict]:
         self.sent.extend(several)
-        return VerdictDelivery(len(self.sent))
+        return []
 
     def job(self, deliver: Deliver | None = None, source: type[RecordsFromParquet] = RecordsFromParquet) -> Evaluate:
         tables, checkpoint = Tables.at(self.spark, str(self.place / "tables")), str(self.place / "checkpoint")
@@ -135,7 +135,7 @@ class _Rig:
             tables,
             checkpoint,
             self.asked,
-            told,
+            [told],
             ends.now_ms,
             buckets=self.buckets,
             seen=self.seen.append,
@@ -148,11 +148,9 @@ def test_the_job_sends_what_the_model_sends_also_after_crashes(spark: SparkSessi
     model, rig = EvaluateModel(_ASKED), _Rig(spark, tmp_path, _ASKED, buckets=3)
     sent = rig.sent
 
-    def deliver(several: Iterable[StoredEvent]) -> VerdictDelivery:
+    def deliver(several: Iterable[StoredEvent]) -> list[RefusedVerdict]:
         sent.extend(several)
-        assert sent == [*several]
-        refused = [RefusedVerdict.of(each, "Karrot", "too_large") for each in sent[:1]]
-        return VerdictDelivery(len(sent) - len(refused), refused)
+        return [RefusedVerdict.of(each, "Karrot", "too_large") for each in sent[:1]]
 
     ids: dict[str, str | None] = {}
     seqs: list[int] = []
@@ -203,7 +201,7 @@ def test_a_cluster_without_groups_has_no_verdicts_and_unreadable_records_go_to_q
     ):
         for number, (batch, of_batch) in enumerate(several):
             ends.batch, place, source = batch, str(tmp_path / name), RecordsFromParquet(str(tmp_path))
-            deliver = to_stream(StringIO())
+            deliver = [to_stream(StringIO())]
             job = Evaluate(spark, source, ends, "c", tables, place, _ALL_GROUPS, deliver, ends.now_ms, 1, seen.append)
             job.take(of_batch, number)
     kept = tables.read(spark, "quarantine").orderBy("position").collect()
@@ -213,7 +211,7 @@ def test_a_cluster_without_groups_has_no_verdicts_and_unreadable_records_go_to_q
         ("c/__consumer_offsets-3", 1002, "no_key_type"),
     ]
     groups = len({each.group for each in first.commits})
-    assert [(each.groups, each.delivery.taken, each.unreadable) for each in seen] == [
+    assert [(each.groups, each.delivered, each.unreadable) for each in seen] == [
         (0, 0, 0),
         (groups, groups, 3),
         (groups, groups, 3),
@@ -254,11 +252,6 @@ def test_one_batch_by_a_clock_that_was_ahead_silences_no_later_batch(spark: Spar
     assert {each.event.consumer: each.event.total_lag for each in rig.sent} == expected
     kept = pq.read_table(tmp_path / "checkpoint/state/batch=2/kind=log_ends")
     assert max(kept.column("at_ms").to_pylist()) <= batch.now * 1000
-
-
-def test_a_record_from_a_clock_that_is_ahead_sets_no_time(spark: SparkSession) -> None:
-    rows = spark.createDataFrame(pa.table({"at_ms": [1_000, 2_000, 1 << 50]}))
-    assert newest_record_ms(rows) == 2_000
 
 
 @pytest.mark.parametrize(("kind", "found"), [("state", r"\[0, 0, 0, 3\]"), ("notification", r"\[1, 3, \d+, 0\]")])

@@ -12,6 +12,7 @@ from karrot.event import LogEnd, TopicPartition
 from karrot.pipeline.evaluate.bucket_state import source_key
 from karrot.pipeline.evaluate.recent_log_ends import LogEndLook, LogEndsFromKafka, RecentLogEnds
 from karrot.pipeline.offsets.log_ends import PollSummary
+from karrot.pipeline.stream.streaming_queries import repeated
 from karrot.watch.cluster_interface import ClusterError, Failure
 from support.manual_clock import ManualClock
 from support.pipeline.log_end_looks import look_of
@@ -79,7 +80,7 @@ def test_kafka_is_asked_for_new_topics_at_once_and_for_others_after_the_interval
 def test_kafka_is_also_asked_between_batches_for_the_topics_of_the_last_one() -> None:
     clock, kafka = SystemClock(), _Growing()
     ends = LogEndsFromKafka(kafka, timedelta(milliseconds=50), _told, clock)
-    with ends.polling():
+    with repeated(ends.ask_if_due, threading.Event(), 0.01):
         ends.look(["a"], (0, began_ms := clock.wall_ms()))
         wait_for(lambda: len(kafka.asked) >= 4)
     found = _shown(ends.look(["a"], (began_ms, clock.wall_ms())))
@@ -89,25 +90,6 @@ def test_kafka_is_also_asked_between_batches_for_the_topics_of_the_last_one() ->
     times = [at_ms for _, at_ms, _ in found]
     assert times == sorted(times)
     assert times[0] - began_ms >= 45  # both clocks round to milliseconds
-
-
-def test_an_error_of_the_thread_that_asks_ends_the_job() -> None:
-    class Broken(_Growing):
-        def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
-            if threading.current_thread().name == "log ends":
-                raise RuntimeError("cannot start a child process")
-            return super().log_ends(places)
-
-    def fails() -> bool:
-        try:
-            ends.look(["a"], (0, 1))
-        except RuntimeError as error:
-            return str(error) == "cannot start a child process"
-        return False
-
-    ends = LogEndsFromKafka(Broken(), timedelta(milliseconds=50), _told, SystemClock())
-    with ends.polling():
-        wait_for(fails)
 
 
 def test_log_ends_that_no_batch_takes_become_fewer_and_the_newest_stay() -> None:

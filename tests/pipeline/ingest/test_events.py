@@ -22,15 +22,15 @@ from pyspark.sql.types import (
 from pyspark.testing import assertSchemaEqual
 
 from karrot.event import LagEvent
-from karrot.event_json_line import EventLine, PartitionLine, decode
+from karrot.event_json_line import EventLine, PartitionLine
 from karrot.pipeline.ingest.events import SequenceRange, events, in_order, overlap, partitions, read_lines
 from karrot.pipeline.schemas_and_conversions import EVENTS, LINE, PARTITION_LINE, PARTITIONS, with_day
 from support.burrow.lag_events import event_strategy
 from support.pipeline.archive_segments import segment_line
 from support.pipeline.event_rows import frame_of_rows
+from support.pipeline.expected_tables.archive_lines import event_of, events_rows, judged, partitions_rows
 
 _TEXT = StructType().add("value", StringType())
-_MOMENTS = range(1, 253_402_300_800_000)
 
 
 def _holds(column: DataType, told: Any) -> bool:
@@ -53,60 +53,6 @@ def test_the_schema_of_a_line_matches_the_archive(schema: StructType, line: type
     hints = get_type_hints(line)
     assert schema.fieldNames() == list(line.__struct_fields__)
     assert [field.name for field in schema if not _holds(field.dataType, hints[field.name])] == []
-
-
-def _lag(lag: int | None) -> int | None:
-    return None if lag is None or lag >= 2**53 else lag
-
-
-def _moment(at_ms: int | None) -> int | None:
-    # Python searches a range from end to end for anything but a number.
-    return at_ms if at_ms is not None and at_ms in _MOMENTS else None
-
-
-def _event_row(line: EventLine) -> dict[str, Any]:
-    """Return the row that the table must have for a line."""
-    told = {name: getattr(line, name) for name in EVENTS.fieldNames() if hasattr(line, name)}
-    worst = line.max_partition
-    return told | {
-        "source": line.source.value,
-        "kind": line.kind.value,
-        "received_at": _moment(line.received_at_ms),
-        "observed_at": _moment(line.observed_at_ms),
-        "incident_start": _moment(line.incident_start_ms),
-        "total_lag": _lag(line.total_lag),
-        "max_lag": _lag(line.max_lag),
-        "scalable_lag": _lag(line.scalable_lag),
-        "max_lag_topic": worst.topic if worst else None,
-        "max_lag_partition": worst.partition if worst else None,
-        "max_lag_owner": worst.owner if worst else None,
-        "max_lag_committed": worst.end_offset if worst else None,
-        "max_lag_first_end": _first_end(worst) if worst else None,
-    }
-
-
-def _first_end(worst: PartitionLine) -> int | None:
-    start_lag = _lag(worst.start_lag)
-    if worst.start_offset is None or start_lag is None:
-        return None
-    end = worst.start_offset + start_lag
-    return end if -(2**63) <= end < 2**63 else None
-
-
-def _partition_row(line: EventLine, one: PartitionLine) -> dict[str, Any]:
-    event = _event_row(line)
-    of_event = ("event_id", "log_id", "seq", "received_at", "observed_at", "source", "cluster", "consumer")
-    return (
-        {name: event[name] for name in of_event}
-        | {name: getattr(one, name) for name in PARTITION_LINE.fieldNames()}
-        | {
-            "start_ts": _moment(one.start_ts_ms),
-            "start_lag": _lag(one.start_lag),
-            "end_ts": _moment(one.end_ts_ms),
-            "end_lag": _lag(one.end_lag),
-            "current_lag": _lag(one.current_lag),
-        }
-    )
 
 
 def _any_events(count: int) -> list[LagEvent]:
@@ -133,7 +79,7 @@ def _collected(table: DataFrame) -> list[dict[str, Any]]:
 
 def test_the_tables_have_the_values_of_any_line(spark: SparkSession) -> None:
     written = [segment_line(seq, event) for seq, event in enumerate(_any_events(20))]
-    lines = [decode(line) for line in written]
+    expected = [event_of(judged(line.removesuffix(b"\n"), 2**62)[1]) for line in written]
     arrived = frame_of_rows(spark, _TEXT, [{"value": line.decode().removesuffix("\n")} for line in written])
     read = read_lines(
         arrived.select(
@@ -147,10 +93,9 @@ def test_the_tables_have_the_values_of_any_line(spark: SparkSession) -> None:
     assertSchemaEqual(event_table.schema, with_day(EVENTS), ignoreNullable=True)
     assertSchemaEqual(partition_table.schema, with_day(PARTITIONS), ignoreNullable=True)
 
-    expected = map(_event_row, lines)
-    assert [pair for pair in zip(_collected(event_table), expected, strict=True) if pair[0] != pair[1]][:1] == []
-    listed = [_partition_row(line, one) for line in lines for one in line.partitions]
-    assert [pair for pair in zip(_collected(partition_table), listed, strict=True) if pair[0] != pair[1]][:1] == []
+    for table, rows in ((event_table, events_rows(expected)), (partition_table, partitions_rows(expected))):
+        of_table = [{name: told for name, told in row.items() if name != "day"} for row in rows]
+        assert [pair for pair in zip(_collected(table), of_table, strict=True) if pair[0] != pair[1]][:1] == []
 
 
 _LINES = (

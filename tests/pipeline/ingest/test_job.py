@@ -208,7 +208,7 @@ def test_the_job_follows_an_archive_of_any_name_until_it_is_stopped(spark: Spark
     stop = threading.Event()
     threading.Thread(target=add_then_stop, daemon=True).start()
     total = Ingest(spark, EventsFromArchive(str(archive)), Tables(str(tables)), tell=told.append).run(
-        "100 milliseconds", stop
+        dt.timedelta(milliseconds=100), stop
     )
     assert told == [
         IngestSummary(batches=1, segments=1, lines=2, events=2, partitions=2),

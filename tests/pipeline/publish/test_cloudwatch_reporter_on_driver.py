@@ -83,7 +83,7 @@ def test_a_batch_is_sent_again_at_growing_intervals_while_cloudwatch_fails(rig: 
     rig.fake.script(*[UNAVAILABLE] * 18, None, None)  # from the second send on, each datum also goes alone
     published = rig.publisher.publish([rig.line(1, 7)])
     assert (published.sent, published.is_lost, rig.lags()) == (2, False, [7])
-    assert published.trouble.startswith("unavailable: ")
+    assert published.problem.startswith("unavailable: ")
     assert len(rig.waited) == 4  # the client itself tries twice
     assert rig.waited[-1] > 2 * rig.waited[0] > 0
 

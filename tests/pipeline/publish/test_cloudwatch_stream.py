@@ -187,7 +187,7 @@ def test_cloudwatch_and_the_tables_do_not_wait_for_each_other(
     with pytest.raises(StreamingQueryException, match="before the commit"):
         run_queries([ingest.start(), job.start()], stop=threading.Event(), follow=False)
     assert [(one.events, one.quarantined) for one in lines] == [(2, 1)]
-    assert [(one.events, one.sent, one.is_lost, one.trouble[:12]) for one in told] == [(1, 2, False, "unavailable:")]
+    assert [(one.events, one.sent, one.is_lost, one.problem[:12]) for one in told] == [(1, 2, False, "unavailable:")]
 
     # A new process, which knows only the notes, gets the same batch again together with newer events.
     clock.advance(30_000)

@@ -35,10 +35,11 @@ def _at(day: int, hour: int, minute: int) -> datetime:
 def test_a_turn_ingests_derives_and_compacts(spark: SparkSession, tmp_path: Path) -> None:
     archive, tables = tmp_path / "archive", tmp_path / "tables"
     jobs, registry, _ = _jobs(spark, tables, _at(12, 3, 0))
-    ingest = partial(jobs.ingest, partial(EventsFromArchive, str(archive)), "")
+    ingest, stop = partial(jobs.ingest, partial(EventsFromArchive, str(archive)), ""), Event()
     for first in (1, 4):
         write_segment(archive, first, [segment_line(seq) for seq in range(first, first + 3)])
-        done = ingest(Event())
+        done = ingest(stop)
+        assert not stop.is_set(), "the end of a step does not stop the process"
         assert done.rows == {"events": 3, "partitions": 3, "quarantine": 0}
         assert done.text == "3 lines of 1 segments = 3 events + 0 quarantined + 0 duplicates; 3 partitions"
     assert jobs.derive(DeriveRules(), Event()).text == "derived 1 day"

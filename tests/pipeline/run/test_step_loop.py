@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry
 
 from karrot.pipeline.run.step_loop import (
     CannotContinue,
-    LinkedStop,
     RunMetrics,
     Step,
     StepFailure,
@@ -163,12 +162,3 @@ def test_a_stop_ends_the_turn_after_its_step_and_is_no_failure() -> None:
     turns.run()
     assert registry.get_sample_value("karrot_pipeline_turns_total", {"outcome": "stopped"}) == 1
     assert registry.get_sample_value("karrot_pipeline_turns_total", {"outcome": "failed"}) == 0
-
-
-def test_the_end_of_a_step_does_not_stop_the_process() -> None:
-    process = Event()
-    step = LinkedStop(process)
-    step.set()
-    assert step.is_set()
-    assert not process.is_set()
-    assert not LinkedStop(process).wait(0)

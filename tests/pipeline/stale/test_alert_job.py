@@ -89,7 +89,7 @@ def test_each_alert_fires_once_and_clears_once_across_restarts(spark: SparkSessi
     moved = [Case("stands while the log moves", [Commit(615, 610)], [ObservedEnd(630, 630)], None)]
     write_rows(tmp_path, "commits", [*commit_rows(moved), *commit_rows(known, until=600)], batch="b-1")
     write_rows(tmp_path, "ends", end_rows(moved), batch="b-1")
-    assert _deliver(spark, tables, _refuses) == DeliverySummary(unsent=1, trouble="HTTP 503")
+    assert _deliver(spark, tables, _refuses) == DeliverySummary(unsent=1, problem="HTTP 503")
     write_rows(tmp_path, "ends", end_rows([moved[0]._replace(log_ends=[ObservedEnd(660, 660)])]), batch="b-2")
     cleared = list[str]()
     assert _deliver(spark, tables, cleared.append) == DeliverySummary(delivered=1)

@@ -11,7 +11,7 @@ from karrot.cli.pipeline.job_errors import why_it_failed
 from karrot.pipeline.schemas_and_conversions import COMMITS, QUARANTINE, STATUS_INTERVALS, with_day
 from karrot.pipeline.store import hadoop_filesystem
 from karrot.pipeline.store.compact_and_expire import compact
-from karrot.pipeline.store.table_files import Tables, sound
+from karrot.pipeline.store.table_files import Tables
 from support.pipeline.event_rows import frame_of_rows
 
 _DAY = dt.date(2026, 11, 20)
@@ -71,18 +71,6 @@ def test_a_path_of_the_clusters_file_system_is_looked_up_there(spark: SparkSessi
     finally:
         hadoop.unset("fs.defaultFS")
         hadoop.unset("fs.viewfs.mounttable.cluster.link./lag")
-
-
-def test_an_empty_file_counts_as_damage_and_not_as_a_day_without_rows(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Tables(str(tmp_path / "the tables"))
-    _replace(tables, spark, _DAY, "a")
-    assert sound(tables.read(spark, "status_intervals")).count() == 1
-    file = Path(tables.path("status_intervals", f"day={_DAY}", "status_intervals.parquet"))
-    file.write_bytes(b"")
-    with pytest.raises(OSError, match=f"{file} is empty, so it is damaged. Delete this file."):
-        sound(tables.read(spark, "status_intervals"))
-    file.unlink()
-    assert sound(tables.read(spark, "rates_minute")).count() == 0
 
 
 def test_a_clusters_limit_of_rows_per_file_does_not_split_a_day(spark: SparkSession, tmp_path: Path) -> None:

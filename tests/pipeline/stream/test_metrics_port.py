@@ -49,14 +49,15 @@ def test_a_scrape_has_every_declared_metric() -> None:
     assert "karrot_pipeline_lease_held_by_other 1.0\n" in text
     assert "karrot_pipeline_last_success_timestamp_seconds 100.0\n" in text
     assert "karrot_pipeline_newest_event_timestamp_seconds " not in [line[:47] for line in text.splitlines()]
+    assert "# UNIT karrot_pipeline_newest_event_timestamp_seconds seconds\n" in openmetrics[2]
     assert openmetrics[2].endswith("# EOF\n")
 
 
 def test_the_probe_says_why_the_process_is_not_healthy() -> None:
-    trouble: list[str] = []
-    with MetricsPort(CollectorRegistry(), 0, lambda: trouble[-1] if trouble else None) as served:
+    problem: list[str] = []
+    with MetricsPort(CollectorRegistry(), 0, lambda: problem[-1] if problem else None) as served:
         assert _get(served.port, "/healthz") == (200, "text/plain; charset=utf-8", "ok\n")
-        trouble.append("Spark has ended")
+        problem.append("Spark has ended")
         assert _get(served.port, "/healthz") == (503, "text/plain; charset=utf-8", "Spark has ended\n")
         assert _get(served.port, "/") == (404, "text/plain; charset=utf-8", "this port has /metrics and /healthz\n")
 

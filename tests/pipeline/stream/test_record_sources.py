@@ -1,17 +1,18 @@
 from collections.abc import Collection, Mapping
 
 import pytest
+from pyspark.sql import SparkSession
 
 from karrot.event import TopicPartition
 from karrot.pipeline.stream.kafka_read_options import KafkaConnection, StartingOffsets
 from karrot.pipeline.stream.record_sources import (
     OffsetRange,
+    PassedOffsets,
     RecordsFromKafka,
     RecordsFromParquet,
-    lost_offsets,
     ranges_of_batch,
 )
-from karrot.watch.cluster_interface import ClusterError
+from karrot.watch.cluster_interface import ClusterError, Failure
 
 _CHECKPOINT = {
     "sources/0/0": '\0v1\n{"topic":{"0":5,"1":0}}',
@@ -26,7 +27,7 @@ class NoMetadata:
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         raise ClusterError("unreachable", f"no answer about {topics}")
 
-    def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         raise ClusterError("unreachable", f"no answer about {places}")
 
 
@@ -74,6 +75,15 @@ def test_unread_records_before_the_log_start_count_as_lost(
     assert passed.lost(log_start, first_read) == gone
 
 
-def test_a_partition_with_an_unknown_log_start_has_no_known_losses() -> None:
-    ranges = {0: OffsetRange(0, 10), 1: OffsetRange(0, 10)}
-    assert lost_offsets(ranges, {1: 4, 9: 100}, {0: 5}) == 4
+class HalfKnown(NoMetadata):
+    """A Kafka that knows the log start of one partition."""
+
+    def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
+        unknown = Failure("leader_not_available", "no leader")
+        return {place: 2 if place.partition == 1 else unknown for place in places}
+
+
+def test_a_partition_with_an_unknown_log_start_has_no_known_losses(spark: SparkSession) -> None:
+    kafka = RecordsFromKafka(KafkaConnection(("k:9092",)), HalfKnown(), StartingOffsets("earliest"), "topic")
+    read = spark.range(1).selectExpr("1 AS log_partition", "2 AS log_offset")
+    assert kafka.passed(_CHECKPOINT.get, 1, read) == PassedOffsets(offsets=14, lost=2)

@@ -1,6 +1,7 @@
 """Errors of batches keep their reason, also if the query is stopped meanwhile."""
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from threading import Event
 
@@ -10,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from karrot.cli.pipeline.job_errors import why_it_failed
 from karrot.pipeline.stream import streaming_queries
-from karrot.pipeline.stream.streaming_queries import FailedInJava, run_queries, start_query
+from karrot.pipeline.stream.streaming_queries import FailedInJava, repeated, run_queries, start_query
 from support.waiting import wait_for
 
 
@@ -19,7 +20,7 @@ def _ticks(spark: SparkSession) -> DataFrame:
 
 
 def _error_of(spark: SparkSession, checkpoint: Path, take: Callable[[DataFrame, int], None]) -> str:
-    query = start_query(_ticks(spark), take, str(checkpoint), "100 milliseconds")
+    query = start_query(_ticks(spark), take, str(checkpoint), timedelta(milliseconds=100))
     wait_for(lambda: not query.isActive)
     return str(query.exception())
 
@@ -48,7 +49,8 @@ def test_a_query_that_is_stopped_in_a_batch_ends_with_the_error_of_that_batch(
     def take(rows: DataFrame, _batch: int) -> None:
         rows.sparkSession.range(0, 2, 1, 2).mapInArrow(slowly, "id long").collect()
 
-    query = start_query(_ticks(spark), take, str(tmp_path / "checkpoint"), "100 milliseconds")
+    query = start_query(_ticks(spark), take, str(tmp_path / "checkpoint"), timedelta(milliseconds=100))
     stop = Event()
-    run_queries([query], stop=stop, follow=True, beside=lambda: stop.set() if began.exists() else None)
+    with repeated(lambda: stop.set() if began.exists() else None, Event()):
+        run_queries([query], stop=stop, follow=True)
     assert FailedInJava.__name__ in str(query.exception())

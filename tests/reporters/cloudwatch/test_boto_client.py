@@ -61,15 +61,6 @@ def test_requests_are_signed_for_the_region_that_was_found(environ: Mapping[str,
     assert [(call.region, call.access_key) for call in fake.calls] == [("eu-west-1", "AKIDTEST")]
 
 
-def test_an_ecs_task_publishes_in_its_own_region(
-    environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, fake: FakeAws
-) -> None:
-    monkeypatch.delenv("AWS_REGION")
-    monkeypatch.setenv("ECS_CONTAINER_METADATA_URI_V4", fake.task_metadata_url)
-    put(environ)
-    assert [call.region for call in fake.calls] == ["eu-west-1"]
-
-
 def test_a_profiles_region_is_read_last(
     environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, fake: FakeAws, tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from karrot.burrow.payload import parse_webhook
-from karrot.eventlog.base import EventLog
+from karrot.eventlog.event_log import EventLog
 from karrot.settings.loading import load
 from support.burrow.recorded_bodies import recorded_body, recorded_posts
 from support.manual_clock import ManualClock

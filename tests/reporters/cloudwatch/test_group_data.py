@@ -10,7 +10,7 @@ from karrot.burrow.payload import parse_webhook
 from karrot.event import ABANDONED, GroupKey, LagEvent
 from karrot.eventlog.base import GroupState, IncidentState
 from karrot.eventlog.next_group_state import summarize
-from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, dimension_value, metric_name
+from karrot.reporters.cloudwatch.data import Datum, dimension_value, metric_name
 from karrot.reporters.cloudwatch.group_data import GroupData, data_of
 from karrot.settings.options import GroupMetricName
 from support.burrow.lag_events import event_strategy, make_event, make_partition

@@ -13,7 +13,7 @@ from moto import mock_aws
 from moto.core import set_initial_no_auth_action_count
 
 from karrot.aws.classify_errors import FaultKind
-from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum
+from karrot.reporters.cloudwatch.data import Datum
 from karrot.settings.options import CloudWatch as Options
 from support.reporters.cloudwatch_sender_rig import SenderRig, lag_data
 

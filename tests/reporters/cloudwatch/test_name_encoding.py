@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.reporters.cloudwatch.datum_limits_and_batches import Encoded, dimension_value, metric_name
+from karrot.reporters.cloudwatch.data import Encoded, dimension_value, metric_name
 from support.reporters.cloudwatch_datum import NOW_MS, decoded, decoded_metric, make_datum, would_be_refused
 
 ANY_NAME = st.text(st.characters(codec="utf-8"), max_size=40)

@@ -6,7 +6,7 @@ import pytest
 
 from karrot.burrow.payload import parse_webhook
 from karrot.event import Source
-from karrot.eventlog import sql_log
+from karrot.eventlog import rows
 from karrot.eventlog.base import Cursor, EventSummary, GroupState
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import RefusedDatum, Sent, Unreported
@@ -143,7 +143,7 @@ def test_the_scalable_age_of_a_row_of_an_older_karrot_is_sent_if_it_is_known(
     rig = CloudWatchRig(fake, clock, {"metrics": "LagSeconds,ScalableLagSeconds"})
     partitions = (make_partition(status_text="STALL", current_lag=1_000),) if stuck else ()
     with monkeypatch.context() as older:
-        older.setattr(sql_log, "_encode", as_an_older_karrot)
+        older.setattr(rows, "_encode", as_an_older_karrot)
         rig.tell(partitions=partitions)
     rig.run(5)
     assert len(rig.points("LagSeconds")) == 1
@@ -163,7 +163,7 @@ def as_an_older_karrot(value: object) -> bytes:
 
 
 def test_a_send_that_failed_half_way_repeats_only_the_rest(rig: CloudWatchRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("karrot.reporters.cloudwatch.datum_limits_and_batches.MAX_DATA", 2)
+    monkeypatch.setattr("karrot.reporters.cloudwatch.data.MAX_DATA", 2)
     for consumer in "abc":
         rig.tell(consumer=consumer)
     rig.fake.script(None, UNAVAILABLE, UNAVAILABLE)

@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 
 from karrot.aws.classify_errors import Fault, FaultKind
-from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum
+from karrot.reporters.cloudwatch.data import Datum
 from karrot.reporters.cloudwatch.sender import Sender, SendOutcome
 from karrot.settings.options import CloudWatch as Options
 from support.reporters import injected_faults as aws
@@ -91,7 +91,7 @@ def test_an_empty_send_opens_no_client(world: SenderRig, sender: Sender) -> None
 def test_ten_calls_are_sent_at_once_and_then_ten_per_second(
     world: SenderRig, sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("karrot.reporters.cloudwatch.datum_limits_and_batches.MAX_DATA", 1)
+    monkeypatch.setattr("karrot.reporters.cloudwatch.data.MAX_DATA", 1)
     sender.send(lag_data(10))
     assert world.slept_s == 0
     sender.send(lag_data(25))

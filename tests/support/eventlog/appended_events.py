@@ -3,7 +3,8 @@
 from typing import Any, cast
 
 from karrot.burrow.payload import to_wire
-from karrot.eventlog.base import Appended, EventLog, StoredEvent, groups
+from karrot.eventlog.base import Appended, StoredEvent
+from karrot.eventlog.event_log import EventLog, groups
 from support.burrow.lag_events import make_event
 
 

@@ -11,16 +11,8 @@ from hypothesis import strategies as st
 
 from karrot.burrow.payload import to_wire
 from karrot.event import TEST_CLUSTERS, AgeKind, GroupKey, Kind, LagEvent, Source
-from karrot.eventlog.base import (
-    Appended,
-    Counter,
-    Cursor,
-    EventLog,
-    Reject,
-    ReporterState,
-    StoredEvent,
-    StoredSummary,
-)
+from karrot.eventlog.base import Appended, Counter, Cursor, Reject, ReporterState, StoredEvent, StoredSummary
+from karrot.eventlog.event_log import EventLog
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.eventlog.appended_events import append_event, group_names, stored_events
 from support.manual_clock import ManualClock
@@ -420,6 +412,9 @@ class EventLogContract:
         assert log.recall("cloudwatch", "inside") == b"two"
         assert log.recall("cloudwatch", "report") == b"\x00"
         assert log.recall("other", "inside") == b""
+        log.remember_soon("cloudwatch", "inside", b"three")
+        log.flush()
+        assert log.recall("cloudwatch", "inside") == b"three"
 
     def test_a_revision_of_a_note_sees_the_note_and_earlier_revisions(self, log: EventLog) -> None:
         log.revise("karrot mutes", "mutes", lambda note: b"" if note is None else b"not new")

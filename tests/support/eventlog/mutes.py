@@ -8,7 +8,7 @@ from typing import Any
 
 from karrot import mutes
 from karrot.event import GroupKey
-from karrot.eventlog.base import EventLog
+from karrot.eventlog.event_log import EventLog
 from karrot.text import EPOCH
 from support.manual_clock import ManualClock
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from karrot.burrow_cut_off import keep
-from karrot.eventlog.base import EventLog
+from karrot.eventlog.event_log import EventLog
 from support.manual_clock import ManualClock
 
 INTERVAL_S = 120

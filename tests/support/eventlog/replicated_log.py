@@ -35,16 +35,16 @@ class ReplicatedLog(MemoryEventLog):
     server = SERVER
 
     @property
-    def replica(self) -> str:  # type: ignore[override]  # a log in memory has no replicas
+    def replica(self) -> str:
         return "karrot-1"
 
-    def leader(self) -> str | None:  # type: ignore[override]
+    def leader(self) -> str | None:
         return self.leading
 
-    def database(self) -> DatabaseStatus:  # type: ignore[override]
+    def database(self) -> DatabaseStatus:
         return self.server
 
-    def memory_age_ms(self) -> int | None:  # type: ignore[override]
+    def memory_age_ms(self) -> int | None:
         return self.away_ms
 
     def writable(self) -> str | None:

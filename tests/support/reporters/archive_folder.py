@@ -6,7 +6,7 @@ from random import Random
 
 from karrot.delivery import Feed
 from karrot.event_json_line import EventLine, decode
-from karrot.eventlog.base import EventLog
+from karrot.eventlog.event_log import EventLog
 from karrot.reporters.archive import build
 from karrot.reporters.archive.segment_store import SegmentName
 from support.manual_clock import ManualClock

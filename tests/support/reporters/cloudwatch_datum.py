@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import botocore.session
 from hypothesis import strategies as st
 
-from karrot.reporters.cloudwatch.datum_limits_and_batches import EMPTY, Datum, Encoded, metric_name
+from karrot.reporters.cloudwatch.data import EMPTY, Datum, Encoded, metric_name
 from support.reporters.cloudwatch_service.request_validation import RequestProblem, decode_json, problems
 
 NOW_MS = 1_746_950_405_123

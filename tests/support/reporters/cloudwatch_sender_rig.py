@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from karrot.reporters.cloudwatch.boto_client import open_client
-from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum
+from karrot.reporters.cloudwatch.data import Datum
 from karrot.reporters.cloudwatch.sender import Sender
 from karrot.settings.options import CloudWatch as Options
 from support.reporters.cloudwatch_datum import make_datum

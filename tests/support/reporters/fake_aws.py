@@ -1,6 +1,6 @@
-"""Fakes the parts of AWS that the real client needs to start: the fake CloudWatch, a small STS and two agents.
+"""Fakes the parts of AWS that the real client needs to start: the fake CloudWatch, a small STS, and an agent.
 
-The agents are a container's credentials endpoint and an ECS task's metadata endpoint.
+The agent gives a container its credentials.
 """
 
 import json
@@ -54,12 +54,9 @@ class _AwsHandler(ScriptedHandler):
     because the caller's SDK reads it.
     """
 
-    def __init__(
-        self, seconds: float, region: str, store: MetricStore, clock_ms: Callable[[], int], *, names_members: bool
-    ) -> None:
+    def __init__(self, seconds: float, store: MetricStore, clock_ms: Callable[[], int], *, names_members: bool) -> None:
         super().__init__(store, clock_ms, names_members=names_members)
         self._seconds = seconds
-        self._region = region
         self._lock = threading.Lock()
         self.sts_faults = Script()
         self.issued: list[str] = []
@@ -81,18 +78,13 @@ class _AwsHandler(ScriptedHandler):
         return super().why_refused(sent, now_ms)
 
     def _page(self, path: str) -> AwsAnswer:
-        """Return the answer of an agent, of an ECS task's metadata only the parts for finding a region."""
-        match path.rstrip("/").split("/"):
-            case ["", "credentials"]:
-                key, secret, token, end = self._issue()
-                role = f"arn:aws:iam::{_ACCOUNT}:role/task"
-                content = {"AccessKeyId": key, "SecretAccessKey": secret, "Token": token, "Expiration": end}
-                return _json(content | {"RoleArn": role})
-            case ["", "v4", _, "task"]:
-                arn = f"arn:aws:ecs:{self._region}:{_ACCOUNT}:task/default/158d1c8083dd49d6b527399fd6414f5c"
-                return _json({"Cluster": "default", "TaskARN": arn, "AvailabilityZone": f"{self._region}a"})
-            case _:
-                return AwsAnswer(404)
+        """Return the answer of the agent."""
+        if path.rstrip("/") != "/credentials":
+            return AwsAnswer(404)
+        key, secret, token, end = self._issue()
+        role = f"arn:aws:iam::{_ACCOUNT}:role/task"
+        content = {"AccessKeyId": key, "SecretAccessKey": secret, "Token": token, "Expiration": end}
+        return _json(content | {"RoleArn": role})
 
     def _sts(self, parameters: Mapping[str, str], caller: Signature | None) -> AwsAnswer:
         """Answer AssumeRole and AssumeRoleWithWebIdentity."""
@@ -173,8 +165,8 @@ def _xml(status: int, text: str) -> AwsAnswer:
 class FakeAws(ScriptedCloudWatch):
     """A fake CloudWatch that serves credentials too.
 
-    ``region`` is that of the ECS task whose metadata it serves. Its credentials are valid for
-    ``credential_seconds`` of the machine's clock. ``issued`` are the access keys, ``assumed`` the roles, oldest first.
+    Its credentials are valid for ``credential_seconds`` of the machine's clock. ``issued`` are the access keys,
+    ``assumed`` the roles, oldest first.
     """
 
     handler: _AwsHandler
@@ -184,11 +176,10 @@ class FakeAws(ScriptedCloudWatch):
         *,
         port: int = 0,
         clock_ms: Callable[[], int],
-        region: str = "eu-west-1",
         names_members: bool = True,
         credential_seconds: float = 3600,
     ) -> None:
-        handler = partial(_AwsHandler, credential_seconds, region)
+        handler = partial(_AwsHandler, credential_seconds)
         super().__init__(port=port, clock_ms=clock_ms, names_members=names_members, handler=handler)
         self.issued, self.assumed = self.handler.issued, self.handler.assumed
         self.sts_faults = self.handler.sts_faults
@@ -197,11 +188,6 @@ class FakeAws(ScriptedCloudWatch):
     def credentials_url(self) -> str:
         """Return the URL for ``AWS_CONTAINER_CREDENTIALS_FULL_URI``."""
         return f"{self.url}/credentials"
-
-    @property
-    def task_metadata_url(self) -> str:
-        """Return the URL for ``ECS_CONTAINER_METADATA_URI_V4``."""
-        return f"{self.url}/v4/karrot"
 
     def expire(self, *access_keys: str) -> None:
         """Answer ExpiredToken to requests signed with one of these keys from now on."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from karrot import wiring
 from karrot.burrow_cut_off import cut_off
-from karrot.eventlog.base import EventLog
+from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import Context
 from karrot.settings.loading import load

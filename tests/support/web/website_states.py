@@ -139,9 +139,11 @@ def _failing() -> Website:
             Reject(
                 website.clock.wall - 60_000 * minute,
                 "unsupported_template",
-                "The keys are those of default-http-post.tmpl, one of Burrow's own templates.",
+                f"The field $.{'_'.join(['a_long_name'] * 12)} is one of default-http-post.tmpl of Burrow.",
                 Source.WEBHOOK,
-                b'{"api_key":"secret","events":[{"id":"x","event":{"severity":"WARN"}}]}',
+                b'{"api_key":"secret","events":[{"id":"x","event":{"severity":"WARN"}}],"'
+                + b"long_name" * 20
+                + b'":1}',
             )
         )
     return website

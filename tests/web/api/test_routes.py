@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from karrot.burrow.payload import parse_stored, to_wire
 from karrot.event import LagEvent, OffsetSample, Source
-from karrot.eventlog import sql_log
+from karrot.eventlog import rows
 from karrot.eventlog.base import Cursor, ReporterState
 from karrot.reporters.base import Fact, RefusedDatum, Report, Sent
 from support.burrow.lag_events import event_strategy, make_event, make_partition
@@ -63,6 +63,7 @@ def test_a_group_has_all_fields() -> None:
         "last_commit_at": "2025-05-11T07:43:20Z",
         "incident": {"id": "8d5c0c9e-52a1-4d67-9a54-0f6a2b6f3c11", "since": "2025-05-11T07:58:12.304000Z"},
         "incidents_total": 1,
+        "muted": None,
     }
     assert signals <= group.keys()
 
@@ -197,7 +198,7 @@ def test_the_recent_events_of_a_group_are_told_without_parsing_them_again(monkey
         parsed.append(len(body))
         return parse_stored(body, **facts)
 
-    monkeypatch.setattr(sql_log, "parse_stored", parse)
+    monkeypatch.setattr(rows, "parse_stored", parse)
     answer = get(website, "/api/v1/group", cluster="prod-eu", consumer="orders-svc")
     assert [event["lag"] for event in answer["events"]] == [*reversed(range(20))]
     assert len(parsed) == 1  # the newest one, for its partitions

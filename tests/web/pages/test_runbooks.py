@@ -11,6 +11,7 @@ from karrot.render import runbooks_dir, templates_dir
 from karrot.render.prometheus_rules import alert_rules
 from karrot.runbooks_and_remedies import DOCS_URL
 from karrot.web import Credentials
+from karrot.web.pages import runbooks
 from support.burrow.lag_events import make_event, make_partition
 from support.prometheus.promtool import parse_rules
 from support.web.website import Website, make_website
@@ -74,7 +75,7 @@ def test_unsafe_html_and_links_in_markdown_are_not_rendered(tmp_path: Path, monk
         "# KarrotAbsent\n\n<script>alert(1)</script> [x](javascript:alert(1)) `{{ 7*7 }}`\n\n| a |\n| --- |\n| b |\n"
     )
     (tmp_path / "runbooks" / "KarrotAbsent.md").write_text(hostile, encoding="utf-8")
-    monkeypatch.setattr("karrot.web.runbooks_dir", lambda: tmp_path / "runbooks")
+    monkeypatch.setattr(runbooks, "runbooks_dir", lambda: tmp_path / "runbooks")
     shown = article(read(make_website(), "/runbooks/KarrotAbsent"))
     assert "&lt;script&gt;alert(1)&lt;/script&gt; [x](javascript:alert(1)) <code>{{ 7*7 }}</code>" in shown
     assert "<td>b</td>" in shown
@@ -145,5 +146,5 @@ def test_the_page_of_rejects_links_to_its_runbook() -> None:
 
 
 def test_runbooks_are_read_only_at_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("karrot.web.runbooks_dir", lambda: templates_dir() / "nowhere")
+    monkeypatch.setattr(runbooks, "runbooks_dir", lambda: templates_dir() / "nowhere")
     assert make_website().client.get("/healthz").status_code == 200

@@ -281,7 +281,7 @@ def _event_row(event: Event) -> dict[str, Any]:
 def first_log_end(worst: Mapping[str, Any]) -> int | None:
     """Return the log end at the oldest commit that a verdict has of a partition."""
     offset, behind = worst.get("start_offset"), lag(worst.get("start_lag"))
-    return None if offset is None or behind is None else int(offset) + behind
+    return None if offset is None or behind is None or offset + behind >= 2**63 else int(offset) + behind
 
 
 def partitions_rows(events: Iterable[Event]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.reporters.cloudwatch.datum_limits_and_batches import (
+from karrot.reporters.cloudwatch.data import (
     MAX_BYTES,
     MAX_DATA,
     MAX_DIMENSION_VALUE,
