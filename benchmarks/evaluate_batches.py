@@ -34,7 +34,7 @@ from karrot.pipeline.evaluate.job import Evaluate, EvaluatedBatch
 from karrot.pipeline.evaluate.recent_log_ends import LogEndLook
 from karrot.pipeline.evaluate.verdict_destinations import to_stream
 from karrot.pipeline.offsets.commits import decode_offsets
-from karrot.pipeline.replay.partition_statuses import ReplayOptions, VerdictTimes, changes, statuses, together
+from karrot.pipeline.replay.partition_status_changes import ReplayOptions, VerdictTimes, changes, statuses, together
 from karrot.pipeline.spark_session import session
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.record_sources import RecordsFromParquet

@@ -18,7 +18,7 @@ from harness.stopwatch import Duration, measure, median_duration
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from karrot.pipeline.replay.partition_statuses import ReplayOptions, VerdictTimes, changes, statuses, together
+from karrot.pipeline.replay.partition_status_changes import ReplayOptions, VerdictTimes, changes, statuses, together
 from karrot.pipeline.spark_session import session
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 

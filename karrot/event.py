@@ -163,7 +163,7 @@ class LagAge(NamedTuple):
 class _Wire(Struct, frozen=True, gc=False, omit_defaults=True):
     """A type that is encoded as Burrow's JSON, with Burrow's field names in Burrow's order.
 
-    JSON omits a field whose value is the default, but never a field with a ``default_factory``, as Burrow does.
+    As in Burrow's JSON, a field with its default value is left out, but a field with a ``default_factory`` never is.
     """
 
     def _replace(self, **changes: Any) -> Self:

@@ -292,7 +292,7 @@ def _variable(environ: Mapping[str, str], name: str) -> str:
 def _is_direct(host: str, exceptions: str) -> bool:
     """Whether a host needs no proxy: this machine, a link-local agent (as in ECS), or an exception like ``10.0.0.0/8``.
 
-    The standard library knows only names as exceptions.
+    The standard library understands only names in the list of exceptions (``NO_PROXY``), not address ranges.
     """
     try:
         address = ip_address(host)

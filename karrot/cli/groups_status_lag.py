@@ -147,7 +147,8 @@ def _listed(names: Sequence[str]) -> str:
 def ask(burrow: "Burrow", cluster: str, groups: Sequence[str], *, with_all_partitions: bool) -> GroupAnswers:
     """Ask Burrow for the verdicts on ``groups``, or on all groups. A few requests run at the same time.
 
-    A group that is deleted before its request is left out. If the user named the group, an error is shown instead.
+    If Burrow deletes a group before the request for this group, the answer has no such group. If the user named the
+    group, an error is shown instead.
     """
     from karrot.burrow.client import NotFound
     from karrot.http_client import RequestFailed

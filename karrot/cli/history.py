@@ -31,8 +31,8 @@ from karrot.cli.print_table import (
 from karrot.text import compact_duration, counted_plain, to_minute, to_second
 
 if TYPE_CHECKING:
+    from karrot.history.answers_and_errors import GroupDescription
     from karrot.history.days_with_data import Days
-    from karrot.history.results import GroupDescription
     from karrot.history.table_queries import GroupNames, History
     from karrot.history.time_ranges import DayRange, TimeRange
     from karrot.settings.types import Place
@@ -164,7 +164,7 @@ def _spans(since: datetime, until: datetime) -> "tuple[TimeRange, TimeRange]":
 @contextmanager
 def _answered(asked: _Asked) -> Iterator["History"]:
     """Open the history. The history's errors become `Refused`."""
-    from karrot.history.results import HistoryError, HistoryFailed, UnclearGroup
+    from karrot.history.answers_and_errors import HistoryError, HistoryFailed, UnclearGroup
     from karrot.history.table_queries import History
     from karrot.runbooks_and_remedies import TABLES_PROBLEMS
 

@@ -167,7 +167,7 @@ def _verdicts(burrow: Burrow, groups: Mapping[str, Sequence[str]]) -> tuple[LagE
 def _webhooks(
     notifiers: Mapping[str, NotifierModule], limits: Limits, karrot_url: str | None
 ) -> dict[str, ReadWebhook]:
-    """Read the answers of the URLs of Karrot's notifiers. No request goes to the URLs of other notifiers."""
+    """Request the URLs of Burrow's notifiers that post to Karrot. No request goes to the URLs of other notifiers."""
     meant = [each for name, each in notifiers.items() if is_for_karrot(name, each, karrot_url)]
     urls = {url for each in meant for url in (each.url_open, each.url_close) if url}
     return {url: _webhook(url, limits) for url in sorted(urls) if "{{" not in url}

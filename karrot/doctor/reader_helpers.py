@@ -63,7 +63,7 @@ def read_samples(client: HttpClient, names: Sequence[str] = ()) -> list[Sample]:
 
 
 def read_groups(client: HttpClient, cluster: str = "", most: int | None = None) -> tuple[Sequence[Group], bool]:
-    """Read Karrot's groups of a cluster, or of all clusters except test clusters, and whether these are all."""
+    """Read the groups of a cluster, or of all clusters except test clusters, and whether the list is complete."""
     groups: list[Group] = []
     after: str | None = ""
     while after is not None and len(groups) < (most or GROUPS_READ):

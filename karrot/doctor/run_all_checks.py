@@ -12,7 +12,7 @@ from karrot.doctor.checks import (
     burrow_notifier,
     burrow_storage,
     storing_and_delivering,
-    verdicts_arrive_unchanged,
+    verdicts_arrive_in_time_and_unchanged,
 )
 from karrot.doctor.read_and_check_prometheus import PrometheusSeen, read_prometheus, target
 from karrot.doctor.read_burrow import BurrowSeen, read_burrow
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _CHECKS: dict[tuple[str, ...], Sequence[Check]] = {
     ("Burrow",): (*burrow_notifier.CHECKS, *burrow_storage.CHECKS),
-    ("Burrow", "Karrot"): verdicts_arrive_unchanged.CHECKS,
+    ("Burrow", "Karrot"): verdicts_arrive_in_time_and_unchanged.CHECKS,
     ("Karrot",): storing_and_delivering.CHECKS,
     ("Prometheus",): (target,),
 }

@@ -238,7 +238,7 @@ class EventLog(ABC):
     def _chains(
         self, keys: Sequence[GroupKey], limit: int, *, most_bytes: int, after: int = 0, whole: bool
     ) -> list[list[StoredSummary | Damaged]]:
-        """Read each group's newest events after ``after``, newest first, up to ``most_bytes``.
+        """Read each group's newest events with a number above ``after``, newest first, up to ``most_bytes`` per group.
 
         Without ``whole``, a body is read only if its row has no summary. Skipping a body costs less than reading the
         body, but not nothing.

@@ -1,10 +1,14 @@
 """Stores the data of `watch` about each group, except the verdict: state, members, rebalances and lost messages."""
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from karrot.event import GroupKey
-from karrot.eventlog.event_log import EventLog
 from karrot.runbooks_and_remedies import WATCH
+
+if TYPE_CHECKING:  # the process with the Kafka client imports this module, and needs no event log
+    from karrot.eventlog.event_log import EventLog
 
 NOTE = "groups"
 UNKNOWN_STATE = "Unknown"
@@ -55,12 +59,12 @@ class WatchedCluster(msgspec.Struct, frozen=True, array_like=True):
 _DECODER = msgspec.msgpack.Decoder(WatchedCluster)
 
 
-def keep(log: EventLog, watched: WatchedCluster) -> None:
+def keep(log: "EventLog", watched: WatchedCluster) -> None:
     """Save the last poll. Raises what `EventLog.remember` raises."""
     log.remember(WATCH, NOTE, msgspec.msgpack.encode(watched))
 
 
-def live(log: EventLog, key: GroupKey) -> GroupHealth | None:
+def live(log: "EventLog", key: GroupKey) -> GroupHealth | None:
     """The group at the last poll; ``None`` if the poll lacks the group or is too old. Raises `LogUnavailableError`."""
     poll = read(log)
     if poll is None or poll.cluster != key.cluster or log.log_time_ms() - poll.log_time_ms > poll.good_for_ms:
@@ -68,7 +72,7 @@ def live(log: EventLog, key: GroupKey) -> GroupHealth | None:
     return next((group for group in poll.groups if group.consumer == key.consumer and group.state != "Dead"), None)
 
 
-def read(log: EventLog) -> WatchedCluster | None:
+def read(log: "EventLog") -> WatchedCluster | None:
     """The last saved poll; ``None`` if there is no poll that this version can read. Raises `LogUnavailableError`."""
     kept = log.recall(WATCH, NOTE)
     if kept is None:

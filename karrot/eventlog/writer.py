@@ -196,7 +196,7 @@ class Writer:
             previous_jobs = len(taken)
 
     def _take(self, taken: list[Job[Any]]) -> list[Job[Any]]:
-        """Take the waiting jobs into ``taken``; later calls return the same jobs. A taken job cannot be withdrawn."""
+        """Move the waiting jobs to ``taken``, if it is empty, and return ``taken``. A taken job cannot be withdrawn."""
         if not taken:
             with self._wake:
                 while self._waiting and len(taken) < _GROUP:

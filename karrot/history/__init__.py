@@ -3,7 +3,7 @@
 Only this package imports duckdb (``pip install 'karrot-burrow[history]'``), and only at the first query.
 """
 
-from karrot.history.results import HistoryError
+from karrot.history.answers_and_errors import HistoryError
 from karrot.history.table_queries import History
 from karrot.history.time_ranges import TimeRange
 

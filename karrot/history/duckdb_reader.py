@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from karrot.history.results import HistoryError, HistoryFailed
+from karrot.history.answers_and_errors import HistoryError, HistoryFailed
 from karrot.history.table_files_in_folder import (
     FilesChanged,
     IsWanted,

@@ -9,8 +9,14 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Final, NamedTuple
 
 from karrot.event import ClusterPartition, GroupKey
+from karrot.history.answers_and_errors import (
+    GroupDescription,
+    PartitionDescription,
+    StaleGroups,
+    StalePartition,
+    UnclearGroup,
+)
 from karrot.history.duckdb_reader import Duck, Names, Row
-from karrot.history.results import GroupDescription, PartitionDescription, StaleGroups, StalePartition, UnclearGroup
 from karrot.history.time_ranges import epoch_ms, moment_of
 
 _DAY: Final = timedelta(days=1)

@@ -9,8 +9,8 @@ from pathlib import Path
 from time import monotonic
 from typing import NamedTuple, TypeAlias
 
+from karrot.history.answers_and_errors import HistoryError, HistoryFailed
 from karrot.history.days_with_data import NOTE, day_of
-from karrot.history.results import HistoryError, HistoryFailed
 
 _limit: ContextVar[tuple[float, float] | None] = ContextVar("time limit of the history", default=None)
 """The time limit of a thread's queries in seconds, and the end of the limit."""

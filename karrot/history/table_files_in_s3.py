@@ -21,8 +21,8 @@ from pathlib import Path
 from time import monotonic, time
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from karrot.history.answers_and_errors import HistoryFailed
 from karrot.history.days_with_data import NOTE, day_of
-from karrot.history.results import HistoryFailed
 from karrot.history.table_files_in_folder import FilesChanged, IsWanted, StoredFile, seconds_left, too_slow
 from karrot.reporters.archive.s3 import explained
 from karrot.reporters.archive.segment_store import StoreError

@@ -8,10 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
 
 from karrot.event import GroupKey, Status
-from karrot.history.days_with_data import Days, day_ranges, finished
-from karrot.history.duckdb_reader import Duck, Names, Row
-from karrot.history.offsets_at_time import LookBack, describe, stale
-from karrot.history.results import (
+from karrot.history.answers_and_errors import (
     GroupDescription,
     GroupHistory,
     HistoryError,
@@ -23,7 +20,10 @@ from karrot.history.results import (
     TimeSeries,
     UnclearGroup,
 )
-from karrot.history.risks import risks
+from karrot.history.days_with_data import Days, day_ranges, finished
+from karrot.history.duckdb_reader import Duck, Names, Row
+from karrot.history.offsets_at_time import LookBack, describe, stale
+from karrot.history.retention_risks import risks
 from karrot.history.table_files_in_folder import TablesInFolder, time_limit
 from karrot.history.time_ranges import IN_SPAN, MINUTE, DayRange, TimeRange, bounds, epoch_ms, moment_of
 from karrot.history.time_series import METRICS, SeriesMetric, question, severity

@@ -105,9 +105,9 @@ class Published(NamedTuple):
 class _NewerDataSender(Sender):
     """Sends a datum only if it is newer than all sent data of its metric, so a repeated batch sends nothing twice.
 
-    The name ``sent`` stores the newest timestamp of each metric. Timestamps older than ``keep_ms`` are dropped, because
-    values of that age are never sent. A timestamp in the future counts as now, because later values of the metric would
-    otherwise seem too old.
+    The note ``sent`` stores the newest timestamp that was sent for each metric. Timestamps older than ``keep_ms`` are
+    dropped, because values of that age are never sent. A timestamp in the future counts as now, because later values of
+    the metric would otherwise seem too old.
     """
 
     def __init__(self, notes: NoteStore, keep_ms: int, wall_ms: Callable[[], int], *sends: Any, **paced: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from karrot.burrow.client import EvaluatorModule
-from karrot.doctor.checks import verdicts_arrive_unchanged as checks
+from karrot.doctor.checks import verdicts_arrive_in_time_and_unchanged as checks
 from karrot.doctor.read_burrow import BurrowSeen
 from karrot.doctor.read_karrot import KarrotSeen
 from karrot.event import GroupKey

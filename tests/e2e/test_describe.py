@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from e2e.stack.kafka import Kafka, Position
 from karrot.cli.history import described_lines
 from karrot.clock import SystemClock
-from karrot.history.results import GroupDescription
+from karrot.history.answers_and_errors import GroupDescription
 from karrot.history.table_queries import History
 from karrot.pipeline.offsets.job import LandOffsets
 from karrot.pipeline.offsets.log_ends import EndsPoll

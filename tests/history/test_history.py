@@ -11,15 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from karrot.history.days_with_data import Days
-from karrot.history.duckdb_reader import Duck, Row
-from karrot.history.results import (
+from karrot.history.answers_and_errors import (
     GroupHistory,
     HistoryError,
     Incident,
     SeriesPoint,
     UnclearGroup,
 )
+from karrot.history.days_with_data import Days
+from karrot.history.duckdb_reader import Duck, Row
 from karrot.history.table_files_in_folder import TablesInFolder
 from karrot.history.table_queries import History
 from karrot.history.time_ranges import DayRange, TimeRange

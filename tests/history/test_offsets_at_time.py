@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from karrot.history.duckdb_reader import Duck, Row
-from karrot.history.results import (
+from karrot.history.answers_and_errors import (
     GroupDescription,
     HistoryError,
     PartitionDescription,
     StalePartition,
     UnclearGroup,
 )
+from karrot.history.duckdb_reader import Duck, Row
 from karrot.history.table_queries import History
 from support.pipeline import stale_partition_cases
 from support.pipeline.row_times import minute_at, second_at

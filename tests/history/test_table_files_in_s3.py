@@ -14,11 +14,11 @@ from typing import Any, cast
 
 import pytest
 
-from karrot.history.duckdb_reader import Duck, Row
-from karrot.history.results import (
+from karrot.history.answers_and_errors import (
     HistoryError,
     HistoryFailed,
 )
+from karrot.history.duckdb_reader import Duck, Row
 from karrot.history.table_files_in_folder import FilesChanged, TablesInFolder, time_limit
 from karrot.history.table_files_in_s3 import TablesInS3
 from karrot.history.table_queries import History

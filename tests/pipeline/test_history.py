@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from karrot.history.answers_and_errors import Incident, SeriesPoint
 from karrot.history.days_with_data import Derived, Note, finished
 from karrot.history.duckdb_reader import STREAMED
-from karrot.history.results import Incident, SeriesPoint
 from karrot.history.table_files_in_folder import TablesInFolder
 from karrot.history.table_queries import History
 from karrot.history.time_ranges import TimeRange

@@ -13,7 +13,7 @@ from karrot.event import FirstUnread, LagEvent, Source
 from karrot.eventlog import watch_data_of_groups
 from karrot.eventlog.base import ReporterState
 from karrot.eventlog.watch_data_of_groups import GroupHealth, WatchedCluster
-from karrot.history.results import HourlyHistory, Incident, SeriesPoint
+from karrot.history.answers_and_errors import HourlyHistory, Incident, SeriesPoint
 from karrot.history.time_ranges import DayRange
 from karrot.jinja_filters import marked
 from karrot.reporters.base import REPORT_NOTE, Fact, RefusedDatum, Report

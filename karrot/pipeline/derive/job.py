@@ -100,7 +100,7 @@ def is_in(parts: Iterable[Part], at: str, margin: timedelta = timedelta(0)) -> C
 
 
 def is_seen_by(parts: Sequence[Part], margin: timedelta) -> Column:
-    """Whether an event of the parts' days was received before the end of its part, or at most ``margin`` after it."""
+    """Whether an event of the days of these parts was received before the end of the day's part plus ``margin``."""
     day, at = F.col("day"), F.col("received_at")
     in_time = ((day == F.lit(part.day)) & (at < F.lit(part.until + margin)) for part in parts)
     return reduce(or_, in_time, F.lit(all(part.is_last for part in parts)))

@@ -126,8 +126,8 @@ class _Summaries(NamedTuple):
 def reach(days: Collection[date], existing: Sequence[date], silence: timedelta) -> tuple[set[date], set[date]]:
     """The days whose intervals may differ, and the days with events that these intervals depend on.
 
-    Both sets include the nearest days with events before and after. They also include all days that such a
-    verdict can still cover: it holds for ``silence``.
+    Both sets include the nearest earlier day and the nearest later day that have events. They also include all days
+    that a verdict of these days can cover: a verdict is valid for the duration ``silence``.
     """
     lasting = range(1, silence // _DAY + 2)
     targets = _with_nearest(days, existing) | {day - _DAY for day in days}

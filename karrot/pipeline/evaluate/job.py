@@ -1,9 +1,10 @@
 """Runs ``karrot pipeline evaluate``: judges every consumer group from the stream of ``__consumer_offsets``.
 
-A batch has the new records. Spark sends the commits of a group to the bucket of the group, which has the rings and the
-incidents of its groups. A batch writes the new state and the notifications into the `StateFolder`, then ``state.json``.
-After that, the driver delivers the notifications. If the driver dies before it has written ``state.json``, Spark
-repeats the batch with the same incident ids. If the driver dies later, it delivers the notifications again.
+A batch has the new records. Spark sends the commits of a group to the group's bucket. A bucket holds the rings and the
+incidents of all its groups. A batch writes the new state and the notifications into the `StateFolder`, then
+``state.json``. After that, the driver delivers the notifications. If the driver dies before it has written
+``state.json``, Spark repeats the batch with the same incident ids. If the driver dies later, it delivers the
+notifications again.
 """
 
 import json

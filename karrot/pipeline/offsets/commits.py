@@ -281,7 +281,7 @@ def _are_tags_whole() -> Column:
 def _with_numbers(records: DataFrame) -> DataFrame:
     """Add the numbers to every record, even to records that lack the bytes of a number.
 
-    If a number were read only under a condition, Spark would copy the expression to every place that uses the number.
+    If a condition decided whether a number is read, Spark would copy the expression to each place that uses the number.
     """
     key, value, ts_at = _key(), _value(), F.col("_ts_at")
     return records.withColumns(

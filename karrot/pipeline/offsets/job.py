@@ -50,7 +50,7 @@ _FIELDS: Final = {
 
 
 def as_json(commits: DataFrame) -> DataFrame:
-    """Make the unchanged ``key`` and the JSON ``value`` from readable commits of `decode_offsets`.
+    """Keep ``key``, and make the JSON ``value``, of the readable commits of `decode_offsets`.
 
     A tombstone has topic, partition and group; its other fields are null. Times are epoch milliseconds.
     """

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from karrot.event import GroupKey, Status
 from karrot.pipeline.replay.incident_comparison import RuleSetOutcome, RuleSetRun, Stall, compare
-from karrot.pipeline.replay.partition_statuses import (
+from karrot.pipeline.replay.partition_status_changes import (
     STOOD_STILL,
     ReplayOptions,
     VerdictTimes,

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 from itertools import pairwise
 from typing import NamedTuple
 
-from karrot.history.results import Incident
+from karrot.history.answers_and_errors import Incident
 from karrot.history.time_ranges import DayRange
 from karrot.pipeline.report.finding_types import Budget, Capacity, Findings, Hours, LagPoint
 

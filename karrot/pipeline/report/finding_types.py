@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Final, NamedTuple
 
-from karrot.history.results import Incident
+from karrot.history.answers_and_errors import Incident
 from karrot.history.time_ranges import DayRange
 
 GROUPS_SHOWN: Final = 20

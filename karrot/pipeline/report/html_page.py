@@ -9,7 +9,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from karrot import __version__
-from karrot.history.results import Incident
+from karrot.history.answers_and_errors import Incident
 from karrot.jinja_filters import FILTERS, dash_if_unknown
 from karrot.pipeline.report import chart_shapes, sentences
 from karrot.pipeline.report.finding_types import GROUPS_SHOWN, INCIDENTS_SHOWN, Capacity, Findings

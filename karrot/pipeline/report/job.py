@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from karrot.history.results import Incident
+from karrot.history.answers_and_errors import Incident
 from karrot.history.time_ranges import DayRange
 from karrot.pipeline.derive.status_intervals import severity
 from karrot.pipeline.report import finding_types as types

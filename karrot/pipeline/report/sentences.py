@@ -12,7 +12,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from karrot.event import GroupKey
-from karrot.history.results import Incident
+from karrot.history.answers_and_errors import Incident
 from karrot.history.time_ranges import DayRange
 from karrot.pipeline.report.finding_types import (
     AnsweredTopics,

@@ -84,7 +84,7 @@ def make_directory(spark: SparkSession, path: str) -> None:
 
 
 def flush_files(spark: SparkSession, directory: str) -> None:
-    """Flush the files and names below a local directory to the disk. Other file systems keep closed files."""
+    """Flush the files and names below a local directory to the disk. Other file systems flush a file at its closing."""
     if (local := local_path(spark, directory)) and local.is_dir():
         for entry in [*local.rglob("*"), local, *local.parents[:2]]:
             flush(entry)

@@ -63,7 +63,7 @@ def begins(part: Ints) -> Bools:
 
 
 def newest(part: Ints, at_ms: Ints, of_part: Ints, until_ms: Ints) -> Ints:
-    """Return, for each part in ``of_part``, the index of the part's newest entry at ``until_ms``; -1 without an entry.
+    """Return the index of each part's newest entry that is not later than ``until_ms``, or -1 if there is none.
 
     One binary search finds all entries, because part and time are combined into one ascending number.
     """

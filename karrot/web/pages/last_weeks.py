@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from karrot.history import History
-    from karrot.history.results import HourlyHistory
+    from karrot.history.answers_and_errors import HourlyHistory
 
 _LONGEST_S = 1.5
 """The seconds that a page waits for the pipeline's tables. A whole page takes less than two seconds."""
@@ -66,7 +66,7 @@ class LastWeeks:
         if isinstance(self._tables, Path) and not self._tables.is_dir():
             return None
         from karrot.history import History  # noqa: PLC0415 (see the docstring)
-        from karrot.history.results import HistoryError, HistoryFailed  # noqa: PLC0415
+        from karrot.history.answers_and_errors import HistoryError, HistoryFailed  # noqa: PLC0415
 
         try:
             with self._lock:

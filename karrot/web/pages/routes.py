@@ -23,7 +23,6 @@ from karrot.web.auth import require_reader
 from karrot.web.context import WebContext, compress, html_asked, if_readable, web_context
 from karrot.web.error_answers import Problem
 from karrot.web.pages.banners import service_health
-from karrot.web.pages.chart_shapes import TRAIL_LENGTH, charts_of_events, charts_of_history, recent
 from karrot.web.pages.group_list import (
     BURROW,
     Order,
@@ -34,6 +33,7 @@ from karrot.web.pages.group_list import (
     seconds_until,
     select,
 )
+from karrot.web.pages.lag_trend_and_chart_shapes import TRAIL_LENGTH, charts_of_events, charts_of_history, recent
 from karrot.web.pages.last_weeks import NotReadable
 from karrot.web.pages.page_cache import kept
 

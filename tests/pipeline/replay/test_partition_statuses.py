@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from karrot.pipeline.replay import partition_statuses
-from karrot.pipeline.replay.partition_statuses import STOOD_STILL, ReplayOptions, VerdictTimes, stalls
+from karrot.pipeline.replay import partition_status_changes
+from karrot.pipeline.replay.partition_status_changes import STOOD_STILL, ReplayOptions, VerdictTimes, stalls
 from karrot.pipeline.window_arrays.judge_windows import CommitArrays, Ints, LogEndArrays, Segments, stored
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 
@@ -33,7 +33,7 @@ def rows_of(topic: int, rng: Random) -> list[dict[str, Any]]:
 def replayed(table: pa.Table, size: int) -> Counter[tuple[object, ...]]:
     asked = ReplayOptions([RuleSet("burrow"), RuleSet("calm", 4, min_distance=60)], SPAN, 10**6, 2 * MINUTE_MS, DEATHS)
     found: Counter[tuple[object, ...]] = Counter()
-    for batch in partition_statuses._replay(asked, iter(table.to_batches(max_chunksize=size))):
+    for batch in partition_status_changes._replay(asked, iter(table.to_batches(max_chunksize=size))):
         for *step, known, warn, err in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             found.update({(*step, "known"): known, (*step, "warn"): warn, (*step, "err"): err})
     return Counter({step: number for step, number in found.items() if number})
@@ -43,8 +43,8 @@ def test_changes_of_status_do_not_depend_on_the_split_of_the_rows(monkeypatch: p
     rng = Random(3)
     table = pa.Table.from_pylist([row for topic in range(-3, 4) for row in rows_of(topic, rng)])
     whole = replayed(table, 10**6)
-    monkeypatch.setattr(partition_statuses, "_ROWS_AT_ONCE", 100)
-    monkeypatch.setattr(partition_statuses, "_VERDICTS_AT_ONCE", 60)
+    monkeypatch.setattr(partition_status_changes, "_ROWS_AT_ONCE", 100)
+    monkeypatch.setattr(partition_status_changes, "_VERDICTS_AT_ONCE", 60)
     assert replayed(table, 10**6) == replayed(table, 37) == replayed(table, 400) == whole
     assert {group for (rules, group, _, _) in whole if rules == STOOD_STILL} == {2}
 

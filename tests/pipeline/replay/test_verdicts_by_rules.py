@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.event import LogEnd, OffsetSample, Status
-from karrot.pipeline.replay.partition_statuses import VerdictTimes, evaluate, windows
+from karrot.pipeline.replay.partition_status_changes import VerdictTimes, evaluate, windows
 from karrot.pipeline.window_arrays.judge_windows import (
     CommitArrays,
     LogEndArrays,

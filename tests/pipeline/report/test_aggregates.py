@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from karrot.cli import main
-from karrot.history.results import Incident
+from karrot.history.answers_and_errors import Incident
 from karrot.history.time_ranges import DayRange
 from karrot.pipeline.report import finding_types
 from karrot.pipeline.report import job as aggregates

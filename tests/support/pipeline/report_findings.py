@@ -3,7 +3,7 @@
 import datetime as dt
 from typing import Any
 
-from karrot.history.results import Incident
+from karrot.history.answers_and_errors import Incident
 from karrot.history.time_ranges import DayRange
 from karrot.pipeline.report.finding_types import (
     AnsweredTopics,

@@ -2,7 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.event import GroupKey
-from karrot.web.pages.chart_shapes import (
+from karrot.web.pages.lag_trend_and_chart_shapes import (
     TRAIL_LENGTH,
     Band,
     Point,

@@ -16,7 +16,7 @@ from karrot.eventlog.event_log import EventLog
 from karrot.text import LAST_SECOND, clock, short_count, short_duration
 
 if TYPE_CHECKING:
-    from karrot.history.results import HourlyHistory
+    from karrot.history.answers_and_errors import HourlyHistory
 
 Point = tuple[float, float | None]
 """Epoch seconds and a value. ``None`` means an unknown value, and makes a gap in the curve."""
@@ -111,7 +111,7 @@ class Spark(NamedTuple):
 
 
 class ChartPoint(NamedTuple):
-    """A part of the width, in percent, where the mouse pointer shows an event."""
+    """A range of the chart's width, in percent. While the mouse pointer is in it, the chart shows this event."""
 
     at: float
     width: float

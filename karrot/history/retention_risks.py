@@ -13,6 +13,7 @@ without members. Their offsets are at risk only after ``offsets.retention.minute
 
 from datetime import UTC, datetime, timedelta
 
+from karrot.history.answers_and_errors import Risk, Risks
 from karrot.history.offsets_at_time import (
     LogGrowth,
     LookBack,
@@ -25,7 +26,6 @@ from karrot.history.offsets_at_time import (
     newest_moment,
     owners,
 )
-from karrot.history.results import Risk, Risks
 from karrot.history.time_ranges import epoch_ms, moment_of
 
 _WINDOW = timedelta(days=1)
