@@ -169,11 +169,10 @@ class LogCollector:
                 self._mutes = (note, mutes.decode(note), set(), {})
         _, known, matched, ends = self._mutes
         now_ms = self._log.wall_ms_at(self._log.log_time_ms())
-        for row in rows if known else ():
-            if (key := row.state.key) not in matched:
-                matched.add(key)
-                if mute := mutes.newest(known, key, now_ms):
-                    ends[f"{telemetry.CONSUMER_MUTED.name}{{{row.text}}} 1\n"] = mute.until_ms
+        for row in [row for row in rows if row.state.key not in matched] if known else ():
+            matched.add(row.state.key)
+            if mute := mutes.newest(known, row.state.key, now_ms):
+                ends[f"{telemetry.CONSUMER_MUTED.name}{{{row.text}}} 1\n"] = mute.until_ms
         return "".join([text for text, end_ms in [*ends.items()] if end_ms > now_ms])
 
     def _partitions(self, rows: Sequence[ExportedGroup]) -> Iterator[Family]:
