@@ -16,7 +16,7 @@ from random import Random
 
 import structlog
 
-from karrot import telemetry
+from karrot import mutes, telemetry
 from karrot.clock import Clock
 from karrot.eventlog.base import HOUSEKEEPING, Cursor, LogUnavailableError, OverloadedError, ReporterState
 from karrot.eventlog.event_log import EventLog, reporter_state
@@ -252,6 +252,7 @@ class Delivery:
             if expired := self._log.expire():
                 self._log.count(telemetry.CONSUMERS_EXPIRED, expired)
             self._log.prune()
+            mutes.end(self._log, lambda mute: mute.until_ms <= self._clock.wall_ms())
             self._log.remember(*HOUSEKEEPING, str(self._log.log_time_ms()).encode())
         except (LogUnavailableError, OverloadedError) as error:
             _log.warning("housekeeping failed and will be tried again", code="housekeeping_failed", reason=str(error))

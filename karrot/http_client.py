@@ -156,6 +156,9 @@ class HttpClient:
         all_headers = {**self._headers, "Content-Type": "application/json", **(headers or {})}
         return self._send("POST", path, (), retries, body=body, headers=all_headers)
 
+    def delete(self, path: str, query: Query) -> Answer:
+        return self._send("DELETE", path, query, 0, headers=self._headers)
+
     def body(self, path: str, query: Query = (), *, also: int = _OK) -> bytes:
         """The body of the answer to a GET, with status 200 or ``also``. Raises `RequestFailed`."""
         answer = self.get(path, query)

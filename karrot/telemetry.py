@@ -108,6 +108,7 @@ CONSUMER_SECOND_OPINION = _of_group(
     "source",
     "status",
 )
+CONSUMER_MUTED = _of_group("karrot_consumer_muted", "Is 1 while the group is muted: its alerts do not fire.")
 CONSUMER_PARTITIONS = _of_group("karrot_consumer_partitions", "Known partitions of the group.")
 CONSUMER_BAD_PARTITIONS = _of_group(
     "karrot_consumer_bad_partitions",
@@ -204,7 +205,7 @@ EVENTS_REJECTED = _counter(
     "karrot_events_rejected_total",
     "Events that Karrot refused, by problem code. not_found and method_not_allowed: they were sent to a wrong path.",
     "code",
-    known=tuple(CODES),
+    known=tuple(CODES)[:-2],  # the last two are codes of mutes
 )
 EVENT_HANDLING_SECONDS = Histogram(
     "karrot_event_handling_seconds",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from karrot import __version__, logs
+from karrot import __version__, logs, mutes
 from karrot.burrow_cut_off import cut_off
 from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
@@ -307,6 +307,7 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
         heard=log.heard,
         event=log.event,
         live=log.live,
+        muted=lambda keys: mutes.among(log, keys, clock.wall_ms()),
         explain=lambda state: explain(gather(log, state)),
     )
     found = {point.value: point for point in entry_points(group=GROUP, name=name)}

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from karrot.eventlog.base import DatabaseStatus
+from karrot.mutes import Mute
 from karrot.reporters.base import Fact
 
 
@@ -52,7 +53,7 @@ class OpenIncident(msgspec.Struct):
     since: datetime | None
 
 
-class Group(msgspec.Struct):
+class Group(msgspec.Struct, kw_only=True):
     """A consumer group at its newest event. Lags are in messages, rates in messages per second. Null means unknown.
 
     ``lag`` is the total lag of all partitions. ``max_lag`` is the lag of the worst partition. ``scalable_lag`` is the
@@ -61,7 +62,7 @@ class Group(msgspec.Struct):
     ``lag_seconds_partition`` name the listed partition with the largest age. ``lag_seconds_kind`` says whether the age
     is exact, extrapolated or a lower bound (``at_least``). ``catch_up_seconds`` and the rates belong to the partition
     with the largest lag. ``complete`` is the share of partitions whose window of commits is full. ``observed_at`` is
-    the time of the verdict. ``last_event_at`` is the time when the verdict arrived.
+    the time of the verdict. ``last_event_at`` is when the verdict arrived. ``muted`` is the mute that ends last.
     """
 
     cluster: str
@@ -90,6 +91,14 @@ class Group(msgspec.Struct):
     last_commit_at: datetime | None
     incident: OpenIncident | None
     incidents_total: int
+    muted: Mute | None = None
+
+
+class Mutes(msgspec.Struct):
+    """All mutes, or one mute that has just begun or ended. A new mute names ``groups`` live groups now."""
+
+    mutes: list[Mute]
+    groups: int | None = None
 
 
 class GroupPage(msgspec.Struct):
@@ -162,7 +171,7 @@ class SecondOpinion(msgspec.Struct):
     found: str
 
 
-class GroupDetail(Group):
+class GroupDetail(Group, kw_only=True):
     """A group with its partitions and its recent events, newest first.
 
     If ``all_partitions_listed`` is true, ``partitions`` has all partitions, from an event at ``partitions_listed_at``

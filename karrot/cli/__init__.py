@@ -125,6 +125,7 @@ def conflict(package: Path = Path(__file__).parents[1]) -> str | None:
             "healthcheck": "serve_demo_and_checks",
             "history": "history",
             "lag": "groups_status_lag",
+            "mute": "mute",
             "notify": "notify",
             "pipeline": "pipeline",
             "render": "render",

@@ -303,6 +303,10 @@ class EventLog(ABC):
         """Save a reporter's value under a name, in place of the previous value."""
         self._lead_writes(lambda transaction: transaction.remember(reporter, name, value))
 
+    def revise(self, reporter: str, name: str, change: Callable[[bytes | None], bytes]) -> None:
+        """Save ``change(value)`` in place of a value, from any process. ``change`` may run twice and must not raise."""
+        self._writer.begin(lambda transaction: transaction.revise(reporter, name, change)).wait()
+
     def remember_soon(self, reporter: str, name: str, value: bytes) -> None:
         """`remember` with the next commit, in any process and without waiting. A failed commit loses the value."""
         self._writer.begin(lambda transaction: transaction.remember(reporter, name, value))

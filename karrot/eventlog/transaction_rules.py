@@ -5,7 +5,7 @@ An event changes its group, and the log-end histories of its partitions. Each st
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple
@@ -131,6 +131,7 @@ class Transaction(ABC):
     """
 
     _group_columns: str
+    _find_note = "SELECT value FROM notes WHERE reporter = ? AND name = ?"
 
     def __init__(
         self, limits: Limits, log_end_histories: LogEndHistories, last_seq: int, groups: int, log_end_bytes: int
@@ -179,6 +180,11 @@ class Transaction(ABC):
     def remember(self, reporter: str, name: str, value: bytes) -> None:
         """Save a reporter's value."""
         self._notes[reporter, name] = (reporter, name, value)
+
+    def revise(self, reporter: str, name: str, change: Callable[[bytes | None], bytes]) -> None:
+        """Save ``change(value)`` in place of a reporter's value."""
+        saved = self._notes.get((reporter, name)) or next(iter(self._execute(self._find_note, reporter, name)), (None,))
+        self.remember(reporter, name, change(saved[-1]))
 
     def expire(self, before_ms: int) -> int:
         """Mark the groups that were last observed before ``before_ms``. Returns how many."""

@@ -1,13 +1,14 @@
 """Answers a worker's requests over ASGI: stores events without Flask, and passes others to Flask in threads.
 
 The coroutine of an event passes the event to the log's writer, and answers after the commit. No thread waits for a
-client's request. Only the bodies of events are read.
+client's request. Only the bodies of events and of mutes are read.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ _SERVE_SHARE = TURN_SHARE - 0.05
 """An event must be served within this share of `ANSWER_S`. A commit must begin within `TURN_SHARE` of `ANSWER_S`."""
 
 _LARGE_TOGETHER = 32 << 20
+_MUTES, _MUTE_BYTES = ("/mute", "/mutes"), 16 << 10
 _ACCEPTED = head_of(webhook.ACCEPTED)
 _QUICK_PATHS = ("/healthz", "/readyz", "/heartbeat")
 _SCRAPED = "/metrics"
@@ -64,7 +66,7 @@ class AsgiApplication:
         if scope["method"] in webhook.METHODS and f"/{scope['path'].strip('/')}" in self._paths:
             await self._take_event(scope, receive)
         else:
-            await self._call_flask(scope, send)
+            await self._call_flask(scope, receive, send)
 
     def close(self) -> None:
         """End each thread after its current request."""
@@ -163,13 +165,20 @@ class AsgiApplication:
             if not stored.done():
                 stored.set_result(None)
 
-    async def _call_flask(self, scope: Scope, send: Send) -> None:
+    async def _call_flask(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the WSGI application in threads, chunk by chunk. Refuse the request if no thread is free in time."""
         path = scope["path"].rstrip("/")  # may begin with the prefix of a proxy
         pool = self._scrapes if path.endswith(_SCRAPED) else self._quick if path.endswith(_QUICK_PATHS) else self._pages
         loop = asyncio.get_running_loop()
         client: Connection = scope["extensions"]["karrot"]
-        pieces = wsgi_pieces(self._wsgi, scope, _headers(scope))
+        body, length = bytearray(), int(_headers(scope).get("content-length", "0"))
+        if scope["method"] == "POST" and path.endswith(_MUTES) and length <= _MUTE_BYTES:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._context.body_timeout):
+                    while len(body) < length and (message := await receive())["type"] == "http.request":
+                        body += message["body"]
+            body = body if len(body) == length else bytearray()  # an empty body is refused
+        pieces = wsgi_pieces(self._wsgi, scope, _headers(scope), bytes(body))
         running = pool.submit(next, pieces)
         timer = loop.call_later(self._answer_s, running.cancel)
         started = False

@@ -14,9 +14,9 @@ _PIECE = 64 << 10
 
 
 def wsgi_pieces(
-    application: WsgiApplication, scope: Scope, headers: dict[str, str]
+    application: WsgiApplication, scope: Scope, headers: dict[str, str], body: bytes
 ) -> Generator[list[Message], None, None]:
-    """Run a WSGI application for a request without a body. Yield the answer as messages, a long answer in chunks."""
+    """Run a WSGI application for a request. Yield the answer as messages, a long answer in chunks."""
     start: Message = {"type": "http.response.start"}
     unsent = bytearray()
 
@@ -25,7 +25,7 @@ def wsgi_pieces(
         start["headers"] = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
         return unsent.extend
 
-    answer = application(_environ(scope, headers), start_response)
+    answer = application(_environ(scope, headers, body), start_response)
     messages = [start]
     try:
         for data in answer:
@@ -45,7 +45,7 @@ def wsgi_pieces(
         getattr(answer, "close", lambda: None)()
 
 
-def _environ(scope: Scope, headers: dict[str, str]) -> dict[str, Any]:
+def _environ(scope: Scope, headers: dict[str, str], body: bytes) -> dict[str, Any]:
     named = {
         f"HTTP_{name.upper().replace('-', '_')}": value
         for name, value in headers.items()
@@ -64,7 +64,8 @@ def _environ(scope: Scope, headers: dict[str, str]) -> dict[str, Any]:
         "CONTENT_TYPE": headers.get("content-type", ""),
         "wsgi.version": (1, 0),
         "wsgi.url_scheme": scope["scheme"],
-        "wsgi.input": io.BytesIO(),
+        "CONTENT_LENGTH": str(len(body)),
+        "wsgi.input": io.BytesIO(body),
         "wsgi.errors": sys.stderr,
         "wsgi.multithread": True,
         "wsgi.multiprocess": True,

@@ -3,6 +3,7 @@
 import binascii
 import hmac
 from collections.abc import Iterable
+from urllib.parse import urlsplit
 
 from flask import g, request
 
@@ -45,6 +46,15 @@ def require_reader() -> None:
     if not g.get(FOR_READERS):
         challenges = [("WWW-Authenticate", value) for value in (_BASIC, _BEARER)]
         raise Problem("unauthorized", "The API token is missing or wrong.", headers=challenges)
+
+
+def require_same_site() -> None:
+    """End a request that a browser sends from a page of another site, unless it only reads. Programs send no Origin."""
+    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    own = [urlsplit(url).netloc for url in (request.host_url, web_context().external_url or request.host_url)]
+    is_own = site in ("same-origin", "none") if site else origin is None or urlsplit(origin).netloc in own
+    if request.method not in ("GET", "HEAD", "OPTIONS") and not is_own:
+        raise Problem("cross_site", "A page of another site sent this request, so Karrot changed nothing.")
 
 
 def _shown(header: str) -> tuple[str, bytes]:

@@ -31,7 +31,7 @@ RESPONSE_HEADERS = {
         "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",  # the URL of a group's page contains its name
+    "Referrer-Policy": "same-origin",  # the URL of a group's page contains its name, and forms must send their Origin
     "Cache-Control": "no-store",
 }
 """The headers of every answer, except of an accepted event."""

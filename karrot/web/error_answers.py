@@ -17,7 +17,7 @@ TYPE_PREFIX = "urn:problem-type:karrot:"
 _log = structlog.get_logger(__name__)
 
 _TO_READERS = {
-    "invalid_field": "A parameter in the URL is wrong. Use the links and the form of the page instead.",
+    "invalid_field": "A parameter in the URL or a field is wrong. Use the links and the forms of the page instead.",
     "bad_request": "Karrot cannot read this URL. Start again from the list of groups.",
     "not_found": "Check the URL for typing errors, or open the list of groups: it has all groups that are known now.",
     "unauthorized": "Enter Karrot's API token, `KARROT_API_TOKEN`, as the password. Any user name works. Your "

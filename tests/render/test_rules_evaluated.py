@@ -27,6 +27,24 @@ def test_every_alert_fires_when_it_should_and_is_silent_when_it_should_not(tmp_p
     promtool("test", "rules", *files)
 
 
+def test_a_mute_silences_every_alert_on_its_group_and_none_on_another_group(tmp_path: Path) -> None:
+    on_groups = [case for case in _table("alerts.yaml") if {"cluster", "consumer"} <= case.get("fires", {}).keys()]
+    assert len({case["alert"] for case in on_groups}) == 11
+    files = []
+    for name in {case["alert"] for case in on_groups}:
+        tests = []
+        for case in (case for case in on_groups if case["alert"] == name):
+            key = case["fires"]
+            told = 'karrot_consumer_muted{{cluster="{}", consumer="{}"}} 1x300'
+            muted = [told.format(*(key[of].replace('"', r"\"") for of in ("cluster", "consumer")))]
+            other = [told.format(key["cluster"], "another"), told.format("another", key["consumer"].replace('"', ""))]
+            silent = {of: case[of] for of in ("alert", "case", "at")}
+            tests.append(_alert_test({**silent, "series": case["series"] + _twice(muted)}))
+            tests.append(_alert_test({**case, "series": case["series"] + other}))
+        files.append(_written_test(tmp_path, name, [ALERTS[name]], tests))
+    promtool("test", "rules", *files)
+
+
 def test_two_scraped_replicas_with_the_same_series_fire_each_alert_once(tmp_path: Path) -> None:
     # Cases with instances of their own are about several targets already.
     cases = [case for case in _table("alerts.yaml") if not any("instance=" in line for line in case["series"])]

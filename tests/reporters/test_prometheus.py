@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector  # noqa: TC002 - next to the import that it is used with
 
-from karrot import __version__
+from karrot import __version__, mutes
 from karrot.burrow.payload import parse_rest, parse_webhook, to_wire
 from karrot.event import GroupKey, LagEvent, OffsetSample, Source
 from karrot.eventlog.base import Cursor, GroupState, LogUnavailableError, ReporterState
@@ -26,9 +26,10 @@ from karrot.intake import observe
 from karrot.reporters.base import PullReporter
 from karrot.reporters.prometheus import LogCollector, build, group_metrics, render
 from karrot.reporters.prometheus.group_metrics import label_value
-from karrot.telemetry import EVENT_HANDLING_SECONDS, METRICS, SERIES_DROPPED
+from karrot.telemetry import CONSUMER_MUTED, EVENT_HANDLING_SECONDS, METRICS, SERIES_DROPPED
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import recorded_body, recorded_rest_answer
+from support.eventlog.mutes import make_mute
 from support.eventlog.read_commits import ResyncedBurrow
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
@@ -311,6 +312,53 @@ def test_hostile_cluster_names_become_label_values(log: MemoryEventLog, clock: M
     clock.advance(1_000)
     tell(log, cluster="a\ufffd")
     assert of(scraped(log), "karrot_last_event_timestamp_seconds") == {labels(cluster="a\ufffd"): 1_746_950_406}
+
+
+def test_only_muted_groups_are_marked_even_after_they_vanish_until_the_mute_ends(
+    log: MemoryEventLog, clock: ManualClock
+) -> None:
+    made = collector(log)
+
+    def muted() -> set[str]:
+        found = of(
+            read(parse_text("".join(map(bytes.decode, render({"prometheus": made})[1])))), "karrot_consumer_muted"
+        )
+        assert set(found.values()) <= {1}
+        return {dict(each)["consumer"] for each in found}
+
+    for consumer in ("orders-svc", "orders\x00" + "x" * 600, "billing"):
+        tell(log, consumer=consumer)
+    assert muted() == set()
+    mutes.begin(log, make_mute(clock, pattern="orders*", seconds=600))
+    assert muted() == {"orders-svc", label_value("orders\x00" + "x" * 600)}
+    mutes.begin(log, make_mute(clock, id="second", pattern="b*", seconds=60))
+    tell(log, consumer="orders-new")
+    assert muted() == {"orders-svc", label_value("orders\x00" + "x" * 600), "orders-new", "billing"}
+    clock.advance(60_000)
+    assert "billing" not in muted()
+    clock.advance(539_999)
+    assert len(muted()) == 3
+    clock.advance(1)
+    assert muted() == set()
+
+
+def test_a_group_stays_muted_while_the_mutes_cannot_be_read(
+    log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = collector(log)
+    tell(log)
+    mutes.begin(log, make_mute(clock))
+    before = next(family for family in made.families() if family.metric is CONSUMER_MUTED).pieces
+    assert before != ("",)
+    recall = log.recall
+
+    def recall_others(owner: str, name: str) -> bytes | None:
+        if (owner, name) == mutes.NOTE:
+            raise LogUnavailableError("away")
+        return recall(owner, name)
+
+    monkeypatch.setattr(log, "recall", recall_others)
+    assert next(family for family in made.families() if family.metric is CONSUMER_MUTED).pieces == before
 
 
 def test_a_webhook_gives_its_listed_partitions_and_the_worst_one_but_no_topics(log: MemoryEventLog) -> None:

@@ -63,7 +63,7 @@ def test_the_page_names_the_wrong_parameter_in_plain_words() -> None:
     assert page.status_code == 400
     assert "page must be a whole number from 1 to 999999." in page.text
     assert "Wrong field: <code>page</code>" in page.text
-    assert "Use the links and the form of the page instead." in page.text
+    assert "Use the links and the forms of the page instead." in page.text
     assert "Burrow" not in page.text
     assert "`" not in page.text
 
@@ -126,7 +126,7 @@ def test_every_answer_has_the_security_headers(path: str) -> None:
     assert headers["Content-Security-Policy"].startswith("default-src 'self';")
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
     assert headers["X-Content-Type-Options"] == "nosniff"
-    assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["Referrer-Policy"] == "same-origin"
     assert headers["Cache-Control"] == "no-store"
 
 

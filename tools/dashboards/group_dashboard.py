@@ -302,12 +302,13 @@ _WATCHED = [
     (
         8,
         lines(
-            "Second opinion",
-            "The other verdict and its source, if another source judges the group differently.",
+            "Second opinion and mute",
+            "The verdict of another source that judges the group differently, and whether the group is muted.",
             Query(
                 f"max by (cluster, consumer, source, status) (karrot_consumer_second_opinion{{{GROUP}}})",
                 "{{source}}: {{status}}",
             ),
+            Query(f"max by (cluster, consumer) (karrot_consumer_muted{{{GROUP}}})", "muted"),
         ),
     ),
 ]

@@ -82,6 +82,7 @@ class PostgresTransaction(Transaction):
     """A transaction with the lock on ``log``. ``began_block`` is true if it began a block of events."""
 
     _group_columns = _COLUMNS
+    _find_note = "SELECT value FROM notes WHERE reporter = convert_from(?, 'UTF8') AND name = convert_from(?, 'UTF8')"
 
     def __init__(self, session: Session, log: LogRow, limits: Limits, log_end_histories: LogEndHistories) -> None:
         super().__init__(limits, log_end_histories, log.last_seq, log.groups, log.log_end_bytes)

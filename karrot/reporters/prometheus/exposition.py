@@ -7,6 +7,7 @@ the time of each cluster's last event. Between scrapes, this module keeps only t
 import platform
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from karrot import __version__, burrow_cut_off, telemetry
+from karrot import __version__, burrow_cut_off, mutes, telemetry
 from karrot.eventlog.base import HOUSEKEEPING, Counter, GroupState, LogUnavailableError
 from karrot.eventlog.event_log import EventLog
 from karrot.reporters.base import backlog
@@ -72,6 +73,8 @@ class LogCollector:
         self._count = count
         self._known: dict[tuple[str, str], ExportedGroup] = {}
         self._since_ms = log.log_time_ms()
+        # the note, its mutes, the groups that were matched with them, and the end of each muted group by its line
+        self._mutes: tuple[bytes | None, list[mutes.Mute], set[tuple[str, str]], dict[str, int]] = (None, [], set(), {})
 
     def describe(self) -> Sequence[ClientMetric]:
         """Return nothing. Without this method, registering this collector would collect all metrics."""
@@ -101,6 +104,7 @@ class LogCollector:
         rows = self._rows([state for state in live if not state.is_of_burrow] if of_burrow else live)
         yield from group_families(rows)
         yield second_opinions(rows, log.log_time_ms())
+        yield Family(telemetry.CONSUMER_MUTED, (self._muted(rows),))
         yield one(telemetry.CONSUMERS, len(live))
 
         lags: dict[str, float] = {}
@@ -156,6 +160,20 @@ class LogCollector:
         if dropped := len(exported) - len(rows):
             self._count(telemetry.SERIES_DROPPED, dropped)
         return list(rows.values())
+
+    def _muted(self, rows: Sequence[ExportedGroup]) -> str:
+        """The lines of the muted groups, and of those that have vanished since. Each group is matched only once."""
+        with suppress(LogUnavailableError):
+            note = self._log.recall(*mutes.NOTE)
+            if note != self._mutes[0] or len(self._mutes[2]) > 2 * len(rows) + 1000:
+                self._mutes = (note, mutes.decode(note), set(), {})
+        _, known, matched, ends = self._mutes
+        now_ms = self._log.wall_ms_at(self._log.log_time_ms())
+        for row in [row for row in rows if row.state.key not in matched] if known else ():
+            matched.add(row.state.key)
+            if mute := mutes.newest(known, row.state.key, now_ms):
+                ends[f"{telemetry.CONSUMER_MUTED.name}{{{row.text}}} 1\n"] = mute.until_ms
+        return "".join([text for text, end_ms in [*ends.items()] if end_ms > now_ms])
 
     def _partitions(self, rows: Sequence[ExportedGroup]) -> Iterator[Family]:
         by_topic, by_partition = self._options.topic_metrics, self._options.partition_metrics

@@ -1,13 +1,14 @@
 """Makes the JSON bodies of the API from the event log's types."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from karrot import mutes
 from karrot.api import bodies
-from karrot.event import ABANDONED, LEFT, NO_PROBLEM, OffsetSample, PartitionLag, Source
+from karrot.event import ABANDONED, LEFT, NO_PROBLEM, GroupKey, OffsetSample, PartitionLag, Source
 from karrot.eventlog.base import GroupState, Listed, Reject, ReporterState, StoredEvent, StoredSummary
 from karrot.eventlog.event_log import EventLog
 from karrot.reporters.base import REPORT_NOTE, backlog, read_report
@@ -30,19 +31,26 @@ def instant(epoch_ms: int | None) -> datetime | None:
         return None
 
 
-def group_shape(state: GroupState) -> bodies.Group:
+def mute_finder(context: WebContext) -> Callable[[GroupKey], mutes.Mute | None]:
+    """Read all mutes, and return a function that finds a group's mute. No mute is found if the log cannot be read."""
+    known = if_readable(partial(mutes.read, context.log), [])
+    return lambda key: mutes.newest(known, key, context.clock.wall_ms())
+
+
+def group_shape(state: GroupState, muted: mutes.Mute | None) -> bodies.Group:
     """Make the body of a group without its partitions."""
-    return bodies.Group(**_group_fields(state))
+    return bodies.Group(**_group_fields(state), muted=muted)
 
 
 def group_detail(
-    state: GroupState, listed: Listed | None, recent: Sequence[StoredSummary] | None
+    state: GroupState, muted: mutes.Mute | None, listed: Listed | None, recent: Sequence[StoredSummary] | None
 ) -> bodies.GroupDetail:
     """Make the body of a group with all details. An unreadable part is ``None``."""
     event, complete = (listed.newest.event, listed.complete) if listed else (None, None)
     partitions = listed.partitions if listed and complete and complete.seq != state.seq else event and event.partitions
     return bodies.GroupDetail(
         **_group_fields(state),
+        muted=muted,
         partitions=None if partitions is None else [_partition_shape(partition) for partition in partitions],
         all_partitions_listed=complete is not None or state.summary.source is not Source.WEBHOOK,
         partitions_listed_at=instant(complete.event.observed_at_ms if complete else None),

@@ -1,25 +1,31 @@
 """Serves ``/api/v1/*`` and ``/openapi.json``, and ``/config`` with the same JSON as the first Karrot."""
 
 import binascii
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from glob import escape
 from itertools import islice
+from secrets import token_hex
 from typing import NamedTuple
 
 import msgspec
-from flask import Blueprint, Response, jsonify, request
+from flask import Blueprint, Response, jsonify, request, url_for
 
-from karrot.api.bodies import EventLogStatus, GroupDetail, GroupPage, Heartbeat, Readiness, Rejects, Reporters
+from karrot import mutes
+from karrot.api.bodies import EventLogStatus, GroupDetail, GroupPage, Heartbeat, Mutes, Readiness, Rejects, Reporters
 from karrot.diagnosis.explanations import Explanation, explain
 from karrot.diagnosis.known_facts import gather
 from karrot.event import GroupKey, Kind
 from karrot.eventlog.base import GroupState
 from karrot.eventlog.event_log import EventLog
 from karrot.render import templates_dir
-from karrot.text import count, duration, visible
-from karrot.web.api.answers import event_log_status, group_detail, group_shape, progress, reject_shape
-from karrot.web.auth import require_reader
+from karrot.settings import types
+from karrot.text import EPOCH, count, duration, visible
+from karrot.web.api.answers import event_log_status, group_detail, group_shape, mute_finder, progress, reject_shape
+from karrot.web.auth import require_reader, require_same_site
 from karrot.web.context import if_readable, web_context
 from karrot.web.error_answers import Problem, ProblemBody
 
@@ -30,10 +36,23 @@ _GROUPS_LIMIT, _EVENTS_LIMIT, _REJECTS_LIMIT = 100, 50, 50
 """The default ``limit`` of groups, recent events and refused bodies in an answer."""
 
 _MOST_LIMIT = 1000
-_ANSWERS = (GroupPage, GroupDetail, Explanation, Reporters, EventLogStatus, Rejects, Readiness, Heartbeat, ProblemBody)
+_LONGEST_TEXT, _LONGEST_MUTE_S = 500, 30 * 86_400
+_ANSWERS = (
+    GroupPage,
+    GroupDetail,
+    Explanation,
+    Mutes,
+    Reporters,
+    EventLogStatus,
+    Rejects,
+    Readiness,
+    Heartbeat,
+    ProblemBody,
+)
 
 routes = Blueprint("api", __name__)
 routes.before_request(require_reader)
+routes.before_request(require_same_site)
 
 
 class GroupFilter(NamedTuple):
@@ -72,8 +91,9 @@ def list_groups() -> Response:
     start = 0 if after is None else bisect_right(live, after, key=lambda state: state.key)
     found = list(islice(asked_filter().among(islice(live, start, None)), limit + 1))
     page, has_more = found[:limit], len(found) > limit
+    mute_of = mute_finder(web_context())
     place = urlsafe_b64encode(msgspec.json.encode(page[-1].key)).decode().rstrip("=") if has_more else None
-    return _json(GroupPage([group_shape(state) for state in page], place))
+    return _json(GroupPage([group_shape(state, mute_of(state.key)) for state in page], place))
 
 
 @routes.get("/api/v1/group")
@@ -86,7 +106,39 @@ def show_group() -> Response:
         raise no_live_group(log, key)
     limit = _asked_limit(_EVENTS_LIMIT)
     listed = if_readable(lambda: log.listed(state), None)
-    return _json(group_detail(state, listed, if_readable(lambda: log.recent([key], limit)[0], None)))
+    muted = mute_finder(web_context())(key)
+    return _json(group_detail(state, muted, listed, if_readable(lambda: log.recent([key], limit)[0], None)))
+
+
+@routes.get("/api/v1/mutes")
+def list_mutes() -> Response:
+    """Answer all mutes."""
+    return _json(Mutes(mutes.read(web_context().log)))
+
+
+@routes.post("/api/v1/mutes")
+def begin_mute() -> Response:
+    """Mute the groups that match a pattern."""
+    try:
+        mute = _begun(msgspec.json.decode(request.get_data(), type=dict[str, str]))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Problem("invalid_field", f"The body must be a JSON object of strings, up to 16 KiB: {error}.") from None
+    return _json(Mutes([mute], sum(mute.names(state.key) for state in web_context().log.live())))
+
+
+@routes.delete("/api/v1/mutes")
+def end_mute() -> Response:
+    """End a mute now."""
+    return _json(Mutes([_ended(request.args.get("id", ""))]))
+
+
+@routes.post("/mute")
+def mute_by_form() -> tuple[str, int, dict[str, str]]:
+    """Begin or end the mute of one group, and show its page. The page's address is new, so that no cache has it."""
+    key, form = asked_key(), request.form.to_dict()
+    wish = form | {"cluster": key.cluster, "pattern": escape(key.consumer)}
+    mute = _ended(form["end"]) if "end" in form else _begun(wish)
+    return "", 303, {"Location": url_for("pages.show_group", **key._asdict(), mute="-".join([mute.id, *form]))}
 
 
 @routes.get("/api/v1/explain")
@@ -181,6 +233,29 @@ def asked_number(name: str, default: int, most: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and 1 <= int(text) <= most):
         raise Problem("invalid_field", f"{name} must be a whole number from 1 to {most}.", path=name)
     return int(text)
+
+
+def _begun(wish: Mapping[str, str]) -> mutes.Mute:
+    now = EPOCH + timedelta(milliseconds=web_context().clock.wall_ms())
+    told = {name: wish.get(name, "") for name in ("cluster", "pattern", "reason")}
+    if wrong := [name for name, text in told.items() if not text.strip() or len(text) > _LONGEST_TEXT]:
+        raise Problem("invalid_field", f"{wrong[0]} must have 1 to {_LONGEST_TEXT} characters.", path=wrong[0])
+    if "[" in re.sub(r"\[!?+\]?+[^\]]*+\]", "", told["pattern"]):
+        raise Problem("invalid_field", "pattern has a [ without a ]: write [[] for the character [.", path="pattern")
+    try:
+        seconds = types.checked(types.duration(1, _LONGEST_MUTE_S), "for", wish.get("for", ""))
+    except ValueError as error:
+        raise Problem("invalid_field", f"{error}.", path="for") from None
+    mute = mutes.Mute(token_hex(4), **told, since=now, until=now + timedelta(seconds=seconds))
+    if not mutes.begin(web_context().log, mute):
+        raise Problem("too_many_mutes", f"There are {mutes.MOST} mutes already.")
+    return mute
+
+
+def _ended(wanted: str) -> mutes.Mute:
+    for mute in mutes.end(web_context().log, lambda mute: mute.id == wanted):
+        return mute
+    raise Problem("not_found", "No mute has this id. It may have ended.")
 
 
 def _asked_limit(default: int) -> int:

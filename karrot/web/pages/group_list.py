@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from karrot.diagnosis.causes import Cause, cause
 from karrot.event import NO_PROBLEM, AgeKind, GroupKey
 from karrot.eventlog.base import EventSummary, GroupState, LogUnavailableError
+from karrot.mutes import Mute
+from karrot.web.api.answers import mute_finder
 from karrot.web.api.routes import GroupFilter
 from karrot.web.context import WebContext, if_readable, web_context
 from karrot.web.pages.lag_trend_and_chart_shapes import Spark, Trend, point, recent, spark, trend
@@ -154,6 +156,7 @@ class GroupView(NamedTuple):
     cause: Cause | None
     spark: Spark | None
     trend: Trend | None
+    mute: Mute | None
 
 
 def select(
@@ -172,7 +175,7 @@ def select(
     return named, order.sorted([state for state in found if not state.is_of_burrow] if own else list(found))
 
 
-def group_view(context: WebContext, state: GroupState, events: Sequence[EventSummary]) -> GroupView:
+def group_view(context: WebContext, mute: Mute | None, state: GroupState, events: Sequence[EventSummary]) -> GroupView:
     """Make the view of a group, with the cause and the trend of the newest events, oldest first.
 
     The trend of a group that is OK begins with its recovery, because an older trend has ended.
@@ -187,9 +190,8 @@ def group_view(context: WebContext, state: GroupState, events: Sequence[EventSum
     began = 0
     if state.summary.status_text == WELL:
         began = next((n for n in range(len(events), 0, -1) if events[n - 1].reported_status != WELL), 0)
-    return GroupView(
-        state, age_ms / 1000, age_ms > context.stale_after_ms / 2, incident_age, why, spark(lags), trend(lags[began:])
-    )
+    old = age_ms > context.stale_after_ms / 2
+    return GroupView(state, age_ms / 1000, old, incident_age, why, spark(lags), trend(lags[began:]), mute)
 
 
 def seconds_until(until_ms: int, epoch_ms: int | None) -> float | None:
@@ -199,7 +201,7 @@ def seconds_until(until_ms: int, epoch_ms: int | None) -> float | None:
 
 def list_rows(context: WebContext, states: Sequence[GroupState]) -> Iterator[GroupView]:
     """Make the views of the listed groups, without trends if the events cannot be read."""
-    is_readable = True
+    is_readable, mute_of = True, mute_finder(context)
     for start in range(0, len(states), _AT_ONCE):
         some = states[start : start + _AT_ONCE]
         trails: Sequence[Sequence[EventSummary]] = [()] * len(some)
@@ -208,4 +210,4 @@ def list_rows(context: WebContext, states: Sequence[GroupState]) -> Iterator[Gro
                 trails = recent(context.log, [state.key for state in some])
             except LogUnavailableError:
                 is_readable = False
-        yield from map(partial(group_view, context), some, trails)
+        yield from map(partial(group_view, context), [mute_of(state.key) for state in some], some, trails)

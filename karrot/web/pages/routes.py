@@ -18,7 +18,7 @@ from karrot.event import NO_PROBLEM, TEST_CLUSTERS, GroupKey, PartitionLag, Sour
 from karrot.eventlog import watch_data_of_groups
 from karrot.render import burrow_config
 from karrot.runbooks_and_remedies import CODES, WATCH
-from karrot.web.api.answers import instant, last_event, progress, reject_shape, second_opinion
+from karrot.web.api.answers import instant, last_event, mute_finder, progress, reject_shape, second_opinion
 from karrot.web.api.routes import STATUSES, asked_filter, asked_key, asked_number, no_live_group
 from karrot.web.auth import require_reader
 from karrot.web.context import WebContext, compress, html_asked, if_readable, web_context
@@ -118,7 +118,7 @@ def show_group() -> str:
     trail = events or []
     return render_template(
         "group.html",
-        row=group_view(context, state, trail[-TRAIL_LENGTH:]),
+        row=group_view(context, mute_finder(context)(key), state, trail[-TRAIL_LENGTH:]),
         why=if_readable(lambda: explain(gather(context.log, state), context.effective_settings()), None),
         state=state,
         watched=watched,

@@ -4,6 +4,7 @@ from karrot.eventlog.base import Damaged, LogUnavailableError
 from karrot.eventlog.event_log import EventLog
 from support.eventlog.appended_events import append_event
 from support.eventlog.event_log_contract import MAX_GROUPS, RETENTION_MS, STALE_MS, EventLogContract, OpenLog
+from support.eventlog.mutes import assert_that_processes_share_mutes
 from support.eventlog.postgres_server import PostgresServer
 from support.manual_clock import ManualClock
 from support.waiting import wait_for
@@ -37,6 +38,10 @@ def test_a_server_that_lacks_the_newest_events_is_read_again(
     wait_for(lambda: _appends(log, "c"))
     assert [state.key.consumer for state in log.live()] == ["a", "c"]
     assert append_event(log, consumer="d").seq == 3
+
+
+def test_replicas_share_mutes_and_lose_none(open_postgres: OpenPostgres, clock: ManualClock) -> None:
+    assert_that_processes_share_mutes(lambda: open_postgres(clock), clock)
 
 
 def test_damaged_rows_are_skipped_until_the_next_event_of_the_group(

@@ -30,6 +30,7 @@ from karrot.eventlog.sqlite import SqliteEventLog
 from support.burrow.lag_events import make_event
 from support.eventlog.appended_events import append_event, group_names, stored_events
 from support.eventlog.event_log_contract import MAX_GROUPS, RETENTION_MS, STALE_MS, EventLogContract, OpenLog
+from support.eventlog.mutes import assert_that_processes_share_mutes
 from support.eventlog.sqlite_log import open_sqlite
 from support.manual_clock import ManualClock
 
@@ -113,6 +114,10 @@ def test_two_workers_share_one_log(open_here: OpenHere) -> None:
     two.flush()
     assert list(one.counters()) == list(two.counters())
     assert Counter("karrot_x_total", (), 2) in one.counters()
+
+
+def test_workers_share_mutes_and_lose_none(open_here: OpenHere, clock: ManualClock) -> None:
+    assert_that_processes_share_mutes(open_here, clock)
 
 
 def test_one_worker_leads_and_another_follows_it(open_here: OpenHere) -> None:

@@ -1,6 +1,7 @@
 """The contract tests of the event log; each implementation runs all of them."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import permutations
 
 import msgspec
@@ -31,6 +32,10 @@ def incidents(log: EventLog, consumer: str = "orders-svc") -> tuple[str | None, 
     state = log.group(GroupKey("prod-eu", consumer))
     assert state is not None
     return state.incident.open_id, state.incident.total
+
+
+def add_to(more: bytes, note: bytes | None) -> bytes:
+    return (note or b"") + more
 
 
 class EventLogContract:
@@ -410,6 +415,13 @@ class EventLogContract:
         log.remember_soon("cloudwatch", "inside", b"three")
         log.flush()
         assert log.recall("cloudwatch", "inside") == b"three"
+
+    def test_a_revision_of_a_note_sees_the_note_and_earlier_revisions(self, log: EventLog) -> None:
+        log.revise("karrot mutes", "mutes", lambda note: b"" if note is None else b"not new")
+        log.remember("karrot mutes", "mutes", b"one")
+        for more in (b",two", b",three"):
+            log.revise("karrot mutes", "mutes", partial(add_to, more))
+        assert log.recall("karrot mutes", "mutes") == b"one,two,three"
 
     def test_a_reporters_cursor_and_state_are_kept(self, log: EventLog) -> None:
         append_event(log)

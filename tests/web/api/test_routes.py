@@ -63,6 +63,7 @@ def test_a_group_has_all_fields() -> None:
         "last_commit_at": "2025-05-11T07:43:20Z",
         "incident": {"id": "8d5c0c9e-52a1-4d67-9a54-0f6a2b6f3c11", "since": "2025-05-11T07:58:12.304000Z"},
         "incidents_total": 1,
+        "muted": None,
     }
     assert signals <= group.keys()
 

@@ -1,0 +1,97 @@
+"""Mutes groups for a time, with a reason: their alerts and messages are silent. The mutes are a note in the log."""
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from datetime import datetime
+from fnmatch import translate
+from functools import lru_cache
+
+import msgspec
+import structlog
+
+from karrot.event import GroupKey
+from karrot.eventlog.event_log import EventLog
+
+NOTE = ("karrot mutes", "mutes")
+"""The owner and the key of the note. No reporter has the owner's name."""
+
+MOST = 200
+
+_compiled = lru_cache(2 * MOST)(lambda pattern: re.compile(translate(pattern)))
+_log = structlog.get_logger(__name__)
+
+
+class Mute(msgspec.Struct, frozen=True):
+    """A mute of the groups in one cluster whose whole name matches ``pattern``, with ``*`` and ``?`` as in a shell."""
+
+    id: str
+    cluster: str
+    pattern: str
+    reason: str
+    since: datetime
+    until: datetime
+
+    @property
+    def until_ms(self) -> int:
+        return round(self.until.timestamp() * 1000)
+
+    def names(self, key: GroupKey) -> bool:
+        return key.cluster == self.cluster and _compiled(self.pattern).match(key.consumer) is not None
+
+
+def muted(log: EventLog, key: GroupKey, now_ms: int) -> Mute | None:
+    """The mute of a group that ends last, at a time of the wall clock. Raises `LogUnavailableError`."""
+    return newest(read(log), key, now_ms)
+
+
+def newest(mutes: Iterable[Mute], key: GroupKey, now_ms: int) -> Mute | None:
+    """Choose the mute of a group that ends last. ``None`` if the group is not muted now."""
+    found = (mute for mute in mutes if mute.names(key) and mute.until_ms > now_ms)
+    return max(found, key=lambda mute: mute.until, default=None)
+
+
+def among(log: EventLog, keys: Collection[GroupKey], now_ms: int) -> set[GroupKey]:
+    """Choose the groups that are muted now. Raises `LogUnavailableError`."""
+    known = read(log)
+    return {key for key in keys if known and newest(known, key, now_ms)}
+
+
+def read(log: EventLog) -> list[Mute]:
+    """All mutes. The leader removes each mute some seconds after its end. Raises `LogUnavailableError`."""
+    return decode(log.recall(*NOTE))
+
+
+def decode(note: bytes | None) -> list[Mute]:
+    try:
+        return msgspec.json.decode(note or b"[]", type=list[Mute])
+    except msgspec.MsgspecError:  # a note of another version
+        return []
+
+
+def begin(log: EventLog, mute: Mute) -> bool:
+    """Save a mute. Return false if there are `MOST` mutes already."""
+    kept: list[Mute] = []
+
+    def added(note: bytes | None) -> bytes:
+        kept[:] = [*decode(note), mute][:MOST]
+        return msgspec.json.encode(kept)
+
+    log.revise(*NOTE, added)
+    if mute in kept:
+        _log.info("a mute has begun", code="mute_began", **msgspec.to_builtins(mute))
+    return mute in kept
+
+
+def end(log: EventLog, is_over: Callable[[Mute], bool]) -> list[Mute]:
+    """Remove the mutes for which ``is_over`` is true, and log their end. Of several processes, one removes a mute."""
+    over: list[Mute] = []
+
+    def rest(note: bytes | None) -> bytes:
+        over[:] = filter(is_over, known := decode(note))
+        return msgspec.json.encode([mute for mute in known if mute not in over])
+
+    if any(map(is_over, read(log))):
+        log.revise(*NOTE, rest)
+    for mute in over:
+        _log.info("a mute has ended", code="mute_ended", **msgspec.to_builtins(mute))
+    return over
