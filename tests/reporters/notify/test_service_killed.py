@@ -1,5 +1,6 @@
 """A running service sends each message once though it is killed in between, and shows its channels' secrets nowhere."""
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -65,6 +66,20 @@ def test_three_messages_for_an_incident_while_the_service_is_killed_in_between(
     titles = [message.partition("\n")[0] for message in receiver.messages()]
     orders = [title for title in titles if "orders" in title]
     assert orders == ["WARN: orders on prod-eu", "Worse, ERR: orders on prod-eu", "Over: orders on prod-eu"]
+
+
+def test_a_muted_group_sends_no_message_until_its_mute_ends(tmp_path: Path, receiver: Receiver) -> None:
+    with service_with(tmp_path, f"[channels.ops]\nurl = '{receiver.url()}'\ngather_seconds = 0\n") as service:
+        wish = {"cluster": make_event().cluster, "pattern": "orders", "reason": "a migration", "for": "1h"}
+        begun = service.request("POST", "/api/v1/mutes", json.dumps(wish).encode())
+        assert begun.status == 200
+        post(service, "ERR")
+        post(service, "ERR", "marker")
+        wait_for(lambda: receiver.messages() != [])
+        assert ["ERR: marker on" in message for message in receiver.messages()] == [True]
+        [mute] = begun.json["mutes"]
+        assert service.request("DELETE", f"/api/v1/mutes?id={mute['id']}").status == 200
+        wait_for(lambda: "ERR: orders on" in receiver.messages()[-1])
 
 
 def test_no_page_answer_or_log_line_has_the_secret_of_a_channel(tmp_path: Path, receiver: Receiver) -> None:
