@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from http import HTTPStatus
 from typing import NamedTuple
 
 import structlog
@@ -26,7 +27,7 @@ from karrot.eventlog import watch_data_of_groups
 from karrot.eventlog.base import LogUnavailableError, OverloadedError
 from karrot.eventlog.event_log import EventLog, save_outcome
 from karrot.eventlog.watch_data_of_groups import GroupHealth, WatchedCluster
-from karrot.http_client import ACCEPTED, HttpClient, Limits, RequestFailed, Unavailable
+from karrot.http_client import ACCEPTED, HttpClient, Limits, RequestFailed
 from karrot.intake import Intake
 from karrot.runbooks_and_remedies import WATCH
 from karrot.settings.options import Settings
@@ -40,6 +41,7 @@ from karrot.watch.verdicts_and_incidents import Life, deleted, see_owners, verdi
 _AT_ONCE = 8
 """The most events sent at once. The log commits them together. A receiving Karrot also has other requests."""
 
+_LONGEST_PAUSE_S = 30.0
 _SAVE_MS = 60_000
 _DEAD_MS = 300_000
 _NOT_KEPT = (LogUnavailableError, OverloadedError, OSError)
@@ -102,27 +104,39 @@ class IntakeSink:
         self._pool.shutdown()
 
 
+class _Refused(NamedTuple):
+    """An event that the receiver did not accept. ``again_after_s`` is the pause before another try that can help."""
+
+    event: LagEvent
+    problem: str
+    again_after_s: float | None
+    answered: bool = True
+
+
 class PostSink:
     """Posts each event to ``url`` in Burrow's format. A header says that the source is Kafka.
 
-    A failed post is retried once, after the receiver's Retry-After. There is no second retry, because the next poll has
-    a new verdict. An event that is stored twice does no harm.
+    The posts without an answer, or with the answer 503, are retried once, together, after the longest Retry-After. A
+    pause for each post would make a poll of thousands of groups last for minutes. There is no second retry, because the
+    next poll has new verdicts. An event that is stored twice does no harm.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str], pause: Callable[[float], object] = time.sleep) -> None:
-        limits = Limits(connections=_AT_ONCE, pause=pause)
-        self._client = HttpClient(url, limits, headers={SOURCE_HEADER: Source.KAFKA.value, **headers})
+        self._client = HttpClient(
+            url, Limits(connections=_AT_ONCE), headers={SOURCE_HEADER: Source.KAFKA.value, **headers}
+        )
+        self._pause = pause
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-watch")
         self._logged: frozenset[str] = frozenset()
 
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:  # noqa: ARG002 (Burrow's JSON has no age)
-        """Post the events, until none of a few gets an answer. Log a problem only if the last poll did not have it."""
-        problems = Counter[str]()
-        for few in _few_at_a_time(outcome.events):
-            failed = [error for error in self._pool.map(self._post, few) if error is not None]
-            problems.update(f"HTTP {error.status}" if error.status else error.said for error in failed)
-            if len(failed) == len(few) and all(isinstance(error, Unavailable) for error in failed):
-                break
+        """Post the events. Log a problem only if the last poll did not have it."""
+        refused = self._posted(outcome.events)
+        if pauses := [each.again_after_s for each in refused if each.again_after_s is not None]:
+            self._pause(max(pauses))
+            final = [each for each in refused if each.again_after_s is None]
+            refused = [*final, *self._posted([each.event for each in refused if each.again_after_s is not None])]
+        problems = Counter(each.problem for each in refused)
         for problem in problems.keys() - self._logged:
             _log.warning(
                 "posts are not accepted",
@@ -139,12 +153,25 @@ class PostSink:
         self._pool.shutdown()
         self._client.close()
 
-    def _post(self, event: LagEvent) -> RequestFailed | None:
+    def _posted(self, events: Sequence[LagEvent]) -> list[_Refused]:
+        """Post each event once, until none of a few gets an answer. Return the events that were not accepted."""
+        refused: list[_Refused] = []
+        for few in _few_at_a_time(events):
+            failed = [each for each in self._pool.map(self._post, few) if each is not None]
+            refused += failed
+            if len(failed) == len(few) and not any(each.answered for each in failed):
+                break
+        return refused
+
+    def _post(self, event: LagEvent) -> _Refused | None:
         try:
-            answer = self._client.post("", to_wire(event), retries=1)
+            answer = self._client.post("", to_wire(event))
         except RequestFailed as error:
-            return error
-        return None if answer.status in ACCEPTED else answer.refusal()
+            return _Refused(event, error.said, 0.0, answered=False)
+        if answer.status in ACCEPTED:
+            return None
+        can_help = answer.status == HTTPStatus.SERVICE_UNAVAILABLE and answer.retry_after_s <= _LONGEST_PAUSE_S
+        return _Refused(event, f"HTTP {answer.status}", answer.retry_after_s if can_help else None)
 
 
 def _few_at_a_time(events: Sequence[LagEvent]) -> Iterator[Sequence[LagEvent]]:
