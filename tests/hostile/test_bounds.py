@@ -80,7 +80,7 @@ def test_a_body_at_a_bound_is_stored_and_one_beyond_it_is_refused(service: Servi
     answer = service.post(body)
     assert (answer.status, answer.json["code"], answer.json["path"]) == (400, "invalid_field", bound.path)
     assert f"{bound.most + 1} {bound.unit}" in answer.json["detail"]
-    assert service.metric(EVENTS_REJECTED.name, code="invalid_field") == before + 1
+    wait_for(lambda: service.metric(EVENTS_REJECTED.name, code="invalid_field") == before + 1)
     [reject] = service.get("/api/v1/rejects?limit=1").json["rejects"]
     assert reject["body"].encode()[:1000] == body[:1000]
 
