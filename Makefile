@@ -114,7 +114,7 @@ requirements: $(STAMPS)/uv ## Compile requirements/*.txt from pyproject.toml; AR
 	$(COMPILE) $(ARGS) --group build -c requirements/service.txt -o requirements/build.txt
 	$(COMPILE) $(ARGS) pyproject.toml --group dev -c requirements/service.txt -c requirements/build.txt -o requirements/dev.txt
 	$(COMPILE) $(ARGS) pyproject.toml --group dev --all-extras -c requirements/dev.txt -o requirements/all.txt
-	$(COMPILE) $(ARGS) pyproject.toml --extra kafka --extra postgres -c requirements/all.txt -o requirements/image.txt
+	$(COMPILE) $(ARGS) pyproject.toml --extra kafka --extra postgres --extra notify -c requirements/all.txt -o requirements/image.txt
 	$(COMPILE) $(ARGS) pyproject.toml --extra kafka --extra spark --extra history -c requirements/all.txt -o requirements/pipeline.txt
 	$(COMPILE) $(ARGS) --group spark-build -o requirements/spark-build.txt
 	$(COMPILE) $(ARGS) --group spark-worker -c requirements/all.txt -o requirements/spark-worker.txt

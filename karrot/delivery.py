@@ -90,6 +90,8 @@ class Feed:
         if events.peek() is None:
             if events.damaged:
                 self._save(state, events)
+            if idle := getattr(reporter, "idle", None):
+                idle()
             return _POLL_S  # the report is due as soon as there is an event
         failed = self._try(reporter, events)
         if failed is None:

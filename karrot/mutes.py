@@ -39,9 +39,10 @@ class Mute(msgspec.Struct, frozen=True):
         return key.cluster == self.cluster and _compiled(self.pattern).match(key.consumer) is not None
 
 
-def muted(log: EventLog, key: GroupKey, now_ms: int) -> Mute | None:
-    """The mute of a group that ends last, at a time of the wall clock. Raises `LogUnavailableError`."""
-    return newest(read(log), key, now_ms)
+def muted(log: EventLog, keys: Iterable[GroupKey], now_ms: int) -> dict[GroupKey, Mute]:
+    """The muted groups among some, at a time of the wall clock. Raises `LogUnavailableError`."""
+    known = read(log)
+    return {key: mute for key in (keys if known else ()) if (mute := newest(known, key, now_ms))}
 
 
 def newest(mutes: Iterable[Mute], key: GroupKey, now_ms: int) -> Mute | None:

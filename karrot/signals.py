@@ -110,10 +110,10 @@ def log_ends_of(partition: PartitionLag, now_ms: int) -> list[LogEnd]:
         if commit is not None and commit.lag is not None and commit.lag >= 0:
             # The lag belongs to the time when Burrow read the commit.
             at_ms = commit.timestamp_ms if commit.observed_at_ms is None else commit.observed_at_ms
-            if _is_time(at_ms):
+            if is_time(at_ms):
                 heads.append(LogEnd(at_ms, commit.offset + commit.lag if commit.log_end is None else commit.log_end))
     lag, log_end = partition.current_lag, partition.log_end_offset
-    if lag is not None and lag >= 0 and log_end is not None and _is_time(now_ms):
+    if lag is not None and lag >= 0 and log_end is not None and is_time(now_ms):
         # If the receiver's clock is a little behind Burrow's, only the samples of the two commits are used.
         heads += [LogEnd(now_ms, log_end)] if not heads or now_ms > heads[-1].at_ms else []
     for older, newer in pairwise(heads):
@@ -130,7 +130,7 @@ def _consume_rate(partition: PartitionLag, now_ms: int) -> float | None:
     if partition.status is Status.STOP:
         return 0.0
     start, end = partition.start, partition.end
-    if start is None or end is None or not _is_time(start.timestamp_ms) or not _is_time(end.timestamp_ms):
+    if start is None or end is None or not is_time(start.timestamp_ms) or not is_time(end.timestamp_ms):
         return None
     width_ms = end.timestamp_ms - start.timestamp_ms
     if width_ms <= 0 or now_ms - end.timestamp_ms > width_ms:
@@ -145,7 +145,7 @@ def _lag_seconds(
     if partition.current_lag == 0:
         return 0.0, False
     position = partition.position
-    if partition.current_lag is None or position is None or not heads or not _is_time(now_ms):
+    if partition.current_lag is None or position is None or not heads or not is_time(now_ms):
         return None, False
     first, extrapolated = heads[0], position < heads[0].offset
     written_ms: float = heads[-1].at_ms
@@ -164,7 +164,8 @@ def _lag_seconds(
     return age, extrapolated and age is not None
 
 
-def _is_time(at_ms: int) -> bool:
+def is_time(at_ms: int) -> bool:
+    """Whether a time is before the year 10000. Burrow misreads some commits, and producers can write any time."""
     return 0 < at_ms < _MAX_TIME_MS
 
 

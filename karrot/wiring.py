@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from karrot import __version__, logs
+from karrot import __version__, logs, mutes
 from karrot.burrow_cut_off import cut_off
 from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
+from karrot.diagnosis.explanations import explain
+from karrot.diagnosis.known_facts import gather
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.sqlite import SqliteEventLog, data_directory
@@ -304,6 +306,9 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
         cut_off=partial(cut_off, log),
         heard=log.heard,
         event=log.event,
+        live=log.live,
+        muted=lambda keys: mutes.muted(log, keys, clock.wall_ms()),
+        explain=lambda state: explain(gather(log, state)),
     )
     found = {point.value: point for point in entry_points(group=GROUP, name=name)}
     if len(found) != 1:
@@ -328,6 +333,8 @@ def options_of(settings: Settings, reporter: str) -> object:
             )
         case "archive":
             return replace(settings.archive, place=settings.archive.place or settings.data_dir / "archive")
+        case "notify":
+            return settings.notify_config, settings.external_url
     return {"cloudwatch": settings.cloudwatch, "kafka": settings.kafka}.get(reporter)
 
 

@@ -54,6 +54,10 @@ class Environment(NamedTuple):
         )
 
 
+CHANNELS = {"KARROT_NOTIFY_CONFIG": "notify.toml"}
+CHANNEL = '[channels.ops]\nurl = "json://127.0.0.1:1"\n'
+
+
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build Karrot's wheel, the same under the name of an older Karrot, and a package of another project."""
@@ -119,7 +123,9 @@ def test_a_message_names_the_missing_extra_and_no_more_is_needed(environment: En
         ("kafka", lambda: environment.karrot("check-config", **reporter)),
         ("kafka", lambda: environment.karrot("check-config", **watch)),
         ("postgres", lambda: environment.karrot("check-config", **postgresql)),
+        ("notify", lambda: environment.karrot("notify", "--test", "ops", **CHANNELS)),
     ]
+    (environment.directory / "notify.toml").write_text(CHANNEL)
     watching = ("kafka", lambda: environment.karrot("watch", "--bootstrap-servers", "127.0.0.1:1", "--cluster", "prod"))
     for extra, run in [*needy, watching]:
         missing = run()
@@ -150,9 +156,10 @@ ONE_MINUTE = """copy (
         ("", "render dashboard overview", {}, 0, '"uid": "karrot-overview"'),
         ("kafka", "check-config", {"KARROT_REPORTERS": "kafka", "KARROT_KAFKA_BOOTSTRAP": "127.0.0.1:1"}, 0, "=kafka"),
         ("postgres", "serve", {"KARROT_EVENT_LOG": "postgresql://karrot@127.0.0.1:1/one"}, 2, "refused"),
+        ("notify", "notify --test ops", CHANNELS, 1, "unreachable"),
         ("history", "history groups --tables . --from 2026-01-01 --to 2026-01-02", {}, 0, "orders"),
     ],
-    ids=["no extra", "kafka", "postgres", "history"],
+    ids=["no extra", "kafka", "postgres", "notify", "history"],
 )
 def test_a_command_works_with_the_extra_that_it_needs(  # noqa: PLR0917 (the columns of the table above)
     environment: Environment, extra: str, arguments: str, settings: dict[str, str], code: int, said: str
@@ -162,6 +169,7 @@ def test_a_command_works_with_the_extra_that_it_needs(  # noqa: PLR0917 (the col
     assert environment.karrot("--help").returncode == 0
     shown = environment.karrot("version")
     assert (shown.returncode, shown.stdout, shown.stderr) == (0, f"karrot {karrot.__version__}\n", "")
+    (environment.directory / "notify.toml").write_text(CHANNEL)
     if extra == "history":
         (environment.directory / "lag_minute" / "day=2026-01-01").mkdir(parents=True)
         python = str(environment.directory / "bin" / "python")

@@ -10,6 +10,7 @@ import promql_parser
 import pytest
 
 from karrot.api.bodies import Component, Reporters
+from karrot.diagnosis.causes import cause
 from karrot.doctor.checks import Finding, Level
 from karrot.doctor.run_all_checks import all_checks
 from karrot.event import GroupKey, LagEvent, OffsetSample, Source
@@ -22,7 +23,6 @@ from karrot.render.prometheus_rules import alert_rules
 from karrot.reporters.prometheus import build, render
 from karrot.runbooks_and_remedies import WATCH
 from karrot.web.pages.banners import BannerInputs, banners, outage
-from karrot.web.pages.causes import cause
 from support.burrow.lag_events import make_event, make_partition
 from support.doctor_snapshots import (
     karrot_snapshot,

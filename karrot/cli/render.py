@@ -1,6 +1,7 @@
 """``karrot render``: prints configuration for other programs, with one command for each."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -149,13 +150,22 @@ def cloudwatch_dashboard(**given: Any) -> None:
     metavar="URL",
     help="Address of the runbooks.  [default: /runbooks at --external-url, or GitHub without --external-url]",
 )
-def alert_rules(changed: tuple[str, ...], external_url: str | None, runbook_url: str | None) -> None:
+@click.option(
+    "--owners",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A file as in KARROT_NOTIFY_CONFIG. Its teams in [owners] become the label team of the alerts on groups.",
+)
+def alert_rules(
+    changed: tuple[str, ...], external_url: str | None, runbook_url: str | None, owners: Path | None
+) -> None:
     """Print alert rules for Prometheus: for consumer groups, for Burrow and for Karrot itself."""
     from karrot.render.prometheus_rules import alert_rules
+    from karrot.reporters.notify.routes import read_routes
 
     pairs = dict(text.partition("=")[::2] for text in changed)
+    known = valid(partial(read_routes, owners, only_owners=True))[1] if owners else ()
     rules = partial(alert_rules, pairs, external_url=external_url, runbook_url=runbook_url, docs_url=DOCS_URL)
-    click.echo(valid(rules), nl=False)
+    click.echo(valid(partial(rules, owners=known)), nl=False)
 
 
 @render.command("recording-rules")

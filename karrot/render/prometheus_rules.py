@@ -1,7 +1,9 @@
 """Renders the files of alert rules and recording rules for Prometheus, from the chart's templates."""
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 import yaml
@@ -26,6 +28,7 @@ def alert_rules(
     external_url: str | None = None,
     runbook_url: str | None = None,
     docs_url: str | None = None,
+    owners: Sequence[tuple[re.Pattern[str], str]] = (),
 ) -> str:
     """Return a file of alert rules for Prometheus' ``rule_files``. The alerts do not need the recording rules.
 
@@ -33,7 +36,8 @@ def alert_rules(
     number, otherwise a Prometheus duration. ``external_url`` is Karrot's address in a browser. Below ``runbook_url``,
     each alert has a page with the alert's name. Without ``runbook_url``, alerts link to the runbooks that Karrot serves
     below ``external_url``. Without both URLs, alerts link to the runbooks below ``docs_url``. Lines with an unknown
-    address are left out. Raises `ValueError` with one message per line.
+    address are left out. ``owners``, patterns and their teams, become the label ``team`` of the alerts on groups.
+    Raises `ValueError` with one message per line.
     """
     validation.refuse(_problems(changed, {"--external-url": external_url, "--runbook-url": runbook_url}))
     above = external_url or docs_url
@@ -44,7 +48,13 @@ def alert_rules(
         for line in _source("alerts.yaml").splitlines(keepends=True)
         if all(known[each] for each in _NAME.findall(line) if each.endswith("Url"))
     )
-    return _NAME.sub(lambda found: str(known[found[1]]).rstrip("/"), "".join(lines))
+    rules = _NAME.sub(lambda found: str(known[found[1]]).rstrip("/"), "".join(lines))
+    quoted = partial(json.dumps, ensure_ascii=False)
+    # Without a consumer or an owner, the template gives an empty label, which Prometheus drops.
+    tests = (f"match {quoted(pattern.pattern)} . }}}}{{{{ {quoted(team)} }}}}{{{{ " for pattern, team in owners)
+    team = f"{{{{ with $labels.consumer }}}}{{{{ if {'else if '.join(tests)}end }}}}{{{{ end }}}}"
+    labels = r"(?m)^( +)severity: .*\n"
+    return re.sub(labels, lambda found: f"{found[0]}{found[1]}team: {quoted(team)}\n", rules) if owners else rules
 
 
 def recording_rules() -> str:

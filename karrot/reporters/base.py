@@ -4,7 +4,7 @@ An entry point of the group ``karrot.reporters`` names a function that takes a `
 `PushReporter` gets the events after its cursor. A `PullReporter` is read at each scrape.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from karrot.clock import Clock
+from karrot.event import GroupKey
 from karrot.eventlog.base import (
     READ_LIMIT,
     Cursor,
@@ -50,6 +51,9 @@ class Context:
     cut_off: Callable[[], frozenset[str]] = frozenset
     heard: Callable[[], Mapping[str, int]] = dict
     event: Callable[[int], StoredEvent | None] = lambda _: None
+    live: Callable[[], Sequence[GroupState]] = tuple
+    muted: Callable[[Sequence[GroupKey]], Collection[GroupKey]] = lambda _: ()
+    explain: Callable[[GroupState], Any] = lambda _: None
     options: Any = None
 
 

@@ -44,7 +44,7 @@ _NEEDS = (
 
 _FILES = (
     *("KARROT_TLS_CERT", "KARROT_TLS_KEY", "KARROT_WATCH_PROPERTIES"),
-    *("KARROT_KAFKA_PROPERTIES", "KARROT_EVENT_LOG_PASSWORD_FILE"),
+    *("KARROT_KAFKA_PROPERTIES", "KARROT_NOTIFY_CONFIG", "KARROT_EVENT_LOG_PASSWORD_FILE"),
 )
 _PASSWORD_SOURCES = tuple(f"KARROT_EVENT_LOG_{each}" for each in ("PASSWORD_FILE", "PASSWORD_COMMAND", "RDS_IAM"))
 _CLOUDWATCH = ("KARROT_CLOUDWATCH_", "KARROT_IAM_ROLE")
@@ -249,6 +249,8 @@ def _contradictions_about_reporters(settings: Settings) -> Iterator[str]:
         yield f"KARROT_ARCHIVE_DIR names {str(place)!r}, which is a file: it must be a folder"
     if "kafka" in settings.reporters and not settings.kafka.bootstrap:
         yield "KARROT_REPORTERS has kafka, which needs KARROT_KAFKA_BOOTSTRAP: set it to the brokers, HOST:PORT"
+    if "notify" in settings.reporters and not settings.notify_config:
+        yield "KARROT_REPORTERS has notify, which needs KARROT_NOTIFY_CONFIG: set it to a TOML file with channels"
 
 
 def _suggestion(name: str, *, in_file: bool = False) -> str:

@@ -285,6 +285,10 @@ class Settings:
     cloudwatch: CloudWatch = field(default=CloudWatch())
     archive: Archive = field(default=Archive())
     kafka: Kafka = field(default=Kafka())
+    notify_config: Path | None = optional(
+        types.path,
+        "The TOML file with the channels of the notify reporter, and their secrets. Needs karrot-burrow[notify].",
+    )
     tables_dir: Path | Bucket | None = optional(
         types.place,
         "The folder or s3://bucket/prefix with the pipeline's tables. The page of a group shows data from these "

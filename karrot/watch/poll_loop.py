@@ -222,6 +222,8 @@ class Watcher:
             event = verdict(*asked, without=poll.gone, allowed_lag=self.allowed_lag)
             if event is not None:
                 memory.judged.add(group)
+                rebalances = "rebalances", str(memory.stability[group].rebalances)
+                event = event._replace(extras=(*event.extras, rebalances))
                 text = memory.lives[group].text
                 is_ended = text == ABANDONED or group not in memory.incidents.open  # OK while waiting ends no incident
                 events.append(memory.incidents.name(without_alarm(event, text) if text and is_ended else event))

@@ -184,7 +184,10 @@ class Rings:
     def see_commits(
         self, group: str, committed: Mapping[TopicPartition, int], *, owned: Collection[TopicPartition], now_ms: int
     ) -> None:
-        """Take a poll's samples, and forget all other partitions. As in Burrow, a sample needs an earlier log end."""
+        """Add the samples of a poll, and forget the partitions that the poll does not have.
+
+        As in Burrow, a sample needs an earlier log end.
+        """
         self.order += 1
         before = self.groups.get(group, {})
         usual = CommitHistory(gaps=max((ring.past.gaps for ring in before.values()), key=sum, default=()))

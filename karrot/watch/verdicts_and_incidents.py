@@ -136,7 +136,7 @@ class Incidents:
     new_id: Callable[[], uuid.UUID] = uuid.uuid4
 
     def name(self, event: LagEvent) -> LagEvent:
-        """Add the incident id to a verdict. The first verdict worse than OK opens an incident until the next OK."""
+        """Add the incident id. The first verdict worse than OK opens an incident, and the next OK closes it."""
         if event.kind is Kind.INCIDENT and event.consumer not in self.open:
             self.open[event.consumer] = OpenIncident(str(self.new_id()), event.observed_at_ms)
         incident = self.open.get(event.consumer)

@@ -4,6 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from e2e.truth.explained import Asked, is_enough
+from e2e.truth.explained import last_line as last_line_of_causes
+from e2e.truth.explained import report as report_of_causes
 from e2e.truth.judge import Verdict, is_true, judged, last_line
 from e2e.truth.plan import Case, Proof, Sighting
 from e2e.truth.proofs import Json, bad_partitions, lack_of_facts, lack_of_page
@@ -140,3 +143,37 @@ def test_the_page_proves_a_fault_if_its_sentence_and_its_row_are_right() -> None
     bad["hung-1", 0]["status"] = "BEYOND_END"
     assert lack(page()) == ""
     assert "shows the log end 7000 of partition 0, and Kafka has 90" in lack(page(log_end="7,000"))
+
+
+def asked(*answers: str, number: int = 0) -> Asked:
+    found = Asked("hung_consumer", f"hung-{number}", "hung_consumer", also=frozenset({"slow_consumer"}))
+    found.answers = [(float(at), cause) for at, cause in enumerate(answers)]
+    found.last = {"cause": answers[-1], "sentence": "It hangs.", "evidence": []}
+    found.is_done = True
+    return found
+
+
+def test_the_cause_that_counts_is_the_last_one_and_no_other_may_be_wrong() -> None:
+    assert asked("none", "not_known", "slow_consumer", "hung_consumer").is_right
+    assert asked("none", "slow_consumer", "hung_consumer").wrong == set()
+    late = asked("poison_record", "hung_consumer")
+    assert (late.is_right, late.wrong) == (True, {"poison_record"})
+    assert not asked("hung_consumer", "not_known").is_right
+
+
+def test_two_of_fifty_causes_may_be_unknown_and_none_may_be_wrong() -> None:
+    right = [asked("hung_consumer", number=number) for number in range(48)]
+    unknown, wrong = asked("not_known", number=48), asked("hot_key", "hung_consumer", number=49)
+    assert is_enough([*right, unknown, unknown])
+    assert not is_enough([*right, unknown, unknown, unknown, unknown])
+    assert not is_enough([*right, unknown, wrong])
+    assert last_line_of_causes([*right, unknown, wrong]) == "explain: right 49 of 50, wrong 1"
+    text = report_of_causes([*right, unknown, wrong])
+    assert "| hung_consumer | 50 | 49 | 1 | 1 |" in text
+    assert "hung-48" in text
+    assert "hung-49" in text
+    assert "hung-47" not in text
+
+
+def test_a_run_without_explained_groups_can_be_true() -> None:
+    assert is_enough([])

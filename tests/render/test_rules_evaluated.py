@@ -1,5 +1,6 @@
 """The rules give the expected alerts and series for tables of cases in Prometheus' own tool."""
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -52,6 +53,30 @@ def test_two_scraped_replicas_with_the_same_series_fire_each_alert_once(tmp_path
     for name, rule in ALERTS.items():
         tests = [_alert_test({**case, "series": _twice(case["series"])}) for case in cases if case["alert"] == name]
         files.append(_written_test(tmp_path, name, [rule], tests))
+    promtool("test", "rules", *files)
+
+
+def test_the_owners_of_groups_are_the_label_team_of_their_alerts(tmp_path: Path) -> None:
+    firing = [case for case in _table("alerts.yaml") if "fires" in case]
+    consumers = sorted({case["fires"]["consumer"] for case in firing if "consumer" in case["fires"]})
+    teams = {consumers[0]: 'the "first" {{ team }} ü', consumers[-1]: "second"}
+    owners = [(re.compile(rf"^{re.escape(name)}$"), team) for name, team in teams.items()]
+    owned = {rule["alert"]: rule for rule in parse_rules(alert_rules(owners=owners))}
+    assert {rule["labels"]["severity"] for rule in owned.values()} == {"critical", "warning", "info"} & {
+        rule["labels"]["severity"] for rule in ALERTS.values()
+    }
+    files: list[Path] = []
+    for case in firing:
+        test, rule = _alert_test(case), owned[case["alert"]]
+        [expected] = test["alert_rule_test"][0]["exp_alerts"]
+        team = teams.get(case["fires"].get("consumer", ""))
+        labels = expected["exp_labels"] | ({"team": team} if team else {})
+        annotations = {name: text for name, text in expected["exp_annotations"].items() if not name.endswith("_url")}
+        test["alert_rule_test"][0]["exp_alerts"] = [{"exp_labels": labels, "exp_annotations": annotations}]
+        texts = {name: text for name, text in rule["annotations"].items() if not name.endswith("_url")}
+        rule = {**rule, "annotations": texts}
+        files.append(_written_test(tmp_path, f"{len(files)}", [rule], [test]))
+    assert {case["fires"].get("consumer") for case in firing} & set(teams)
     promtool("test", "rules", *files)
 
 

@@ -128,7 +128,7 @@ def test_a_verdict_lists_every_partition_with_owner_and_time(rig: Rig) -> None:
     assert event.partition_count == 2
     assert event.max_lag is not None
     assert (event.max_lag.partition, event.max_lag.owner, event.max_lag.client_id) == (1, "/10.1.2.3", "reader")
-    assert dict(event.extras) == {"state": "Stable", "members": "1", "coordinator": "1"}
+    assert dict(event.extras) == {"state": "Stable", "members": "1", "coordinator": "1", "rebalances": "0"}
 
 
 def test_a_stopped_consumer_that_is_still_a_member_is_stalled(rig: Rig) -> None:
@@ -371,7 +371,7 @@ def test_the_state_of_a_group_without_a_description_shows_whether_it_has_members
     rig.kafka.undescribed["g"] = DENIED
     [event] = rig.poll(UNKNOWN)
     assert [each.status_text for each in event.partitions] == ["STALL"]
-    assert dict(event.extras) == {"state": "Stable"}
+    assert dict(event.extras) == {"state": "Stable", "rebalances": "0"}
 
 
 def test_a_deleted_topic_is_not_part_of_the_verdict(rig: Rig) -> None:

@@ -16,6 +16,8 @@ from flask import Blueprint, Response, jsonify, request, url_for
 
 from karrot import mutes
 from karrot.api.bodies import EventLogStatus, GroupDetail, GroupPage, Heartbeat, Mutes, Readiness, Rejects, Reporters
+from karrot.diagnosis.explanations import Explanation, explain
+from karrot.diagnosis.known_facts import gather
 from karrot.event import GroupKey, Kind
 from karrot.eventlog.base import GroupState
 from karrot.eventlog.event_log import EventLog
@@ -35,7 +37,18 @@ _GROUPS_LIMIT, _EVENTS_LIMIT, _REJECTS_LIMIT = 100, 50, 50
 
 _MOST_LIMIT = 1000
 _LONGEST_TEXT, _LONGEST_MUTE_S = 500, 30 * 86_400
-_ANSWERS = (GroupPage, GroupDetail, Mutes, Reporters, EventLogStatus, Rejects, Readiness, Heartbeat, ProblemBody)
+_ANSWERS = (
+    GroupPage,
+    GroupDetail,
+    Explanation,
+    Mutes,
+    Reporters,
+    EventLogStatus,
+    Rejects,
+    Readiness,
+    Heartbeat,
+    ProblemBody,
+)
 
 routes = Blueprint("api", __name__)
 routes.before_request(require_reader)
@@ -128,6 +141,22 @@ def mute_by_form() -> tuple[str, int, dict[str, str]]:
     return "", 303, {"Location": url_for("pages.show_group", **key._asdict(), mute="-".join([mute.id, *form]))}
 
 
+@routes.get("/api/v1/explain")
+def explain_group() -> Response:
+    """Answer why a group is in its state. The cluster may be missing if only one cluster has the group."""
+    context, key = web_context(), asked_key(*(["consumer"] if "cluster" not in request.args else []))
+    if not key.cluster:
+        clusters = [each.key.cluster for each in context.log.live() if each.key.consumer == key.consumer]
+        if len(clusters) > 1:
+            detail = f"Several clusters have this group: {', '.join(map(visible, clusters))}. Name one."
+            raise Problem("invalid_field", detail, path="cluster")
+        key = GroupKey(clusters[0] if clusters else "", key.consumer)
+    state = context.log.group(key)
+    if state is None:
+        raise no_live_group(context.log, key)
+    return _json(explain(gather(context.log, state), context.effective_settings()))
+
+
 @routes.get("/api/v1/reporters")
 def list_reporters() -> Response:
     """Answer the progress of each reporter, and the replica that leads."""
@@ -189,12 +218,12 @@ def asked_filter(statuses: Sequence[str] = STATUSES) -> GroupFilter:
     return GroupFilter(request.args.get("cluster") or None, status, request.args.get("q") or None)
 
 
-def asked_key() -> GroupKey:
+def asked_key(*needed: str) -> GroupKey:
     """Read the group's key from the query string."""
-    for name in ("cluster", "consumer"):
+    for name in needed or ("cluster", "consumer"):
         if name not in request.args:
             raise Problem("invalid_field", f"The parameter {name} is missing.", path=name)
-    return GroupKey(request.args["cluster"], request.args["consumer"])
+    return GroupKey(request.args.get("cluster", ""), request.args["consumer"])
 
 
 def asked_number(name: str, default: int, most: int) -> int:

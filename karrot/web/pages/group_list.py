@@ -6,13 +6,13 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from karrot.diagnosis.causes import Cause, cause
 from karrot.event import NO_PROBLEM, AgeKind, GroupKey
 from karrot.eventlog.base import EventSummary, GroupState, LogUnavailableError
 from karrot.mutes import Mute
 from karrot.web.api.answers import mute_finder
 from karrot.web.api.routes import GroupFilter
 from karrot.web.context import WebContext, if_readable, web_context
-from karrot.web.pages.causes import Cause, cause
 from karrot.web.pages.lag_trend_and_chart_shapes import Spark, Trend, point, recent, spark, trend
 from karrot.web.pages.page_cache import page_cache
 

@@ -130,7 +130,7 @@ class GroupCharts(NamedTuple):
 
 
 def point(summary: EventSummary) -> Point:
-    """Make the point of an event's total lag."""
+    """Return the chart's point for an event's total lag."""
     return summary.observed_at_ms / 1000, summary.total_lag
 
 

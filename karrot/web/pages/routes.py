@@ -12,7 +12,8 @@ import msgspec
 from flask import Blueprint, Response, jsonify, render_template, request
 from werkzeug.http import http_date
 
-from karrot import burrow_cut_off
+from karrot.diagnosis.explanations import explain
+from karrot.diagnosis.known_facts import gather
 from karrot.event import NO_PROBLEM, TEST_CLUSTERS, GroupKey, PartitionLag, Source
 from karrot.eventlog import watch_data_of_groups
 from karrot.render import burrow_config
@@ -118,9 +119,9 @@ def show_group() -> str:
     return render_template(
         "group.html",
         row=group_view(context, mute_finder(context)(key), state, trail[-TRAIL_LENGTH:]),
+        why=if_readable(lambda: explain(gather(context.log, state), context.effective_settings()), None),
         state=state,
         watched=watched,
-        is_cut_off=state.summary.source is not Source.KAFKA and key.cluster in burrow_cut_off.cut_off(context.log),
         event=known.newest.event if known else None,
         partitions=listed[:_PARTITIONS_SHOWN],
         partitions_more=len(listed) - _PARTITIONS_SHOWN,

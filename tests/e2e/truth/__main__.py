@@ -14,10 +14,11 @@ import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
-from e2e.truth import harmless, planted, report
+from e2e.truth import explained, harmless, planted, report
 from e2e.truth.judge import is_true, judged
 from e2e.truth.observer import ITSELF, Observer
 from e2e.truth.plan import WINDOW_S, Timetable
@@ -27,9 +28,10 @@ from e2e.truth.world import World
 _DOWN_S = 20
 
 
-def _scenarios(world: World, only: str, each: int) -> dict[str, Iterator[None]]:
+def _scenarios(world: World, only: str, each: int, each_cause: int) -> dict[str, Iterator[None]]:
     found = {scenario.__name__: scenario(world) for scenario in harmless.SCENARIOS}
     found |= {plant.__name__: plant(world, each) for plant in planted.PLANTS}
+    found |= {f"explain_{plant.__name__}": plant(world, each_cause) for plant in explained.PLANTS}
     return {name: run for name, run in found.items() if re.search(only, name)}
 
 
@@ -55,22 +57,28 @@ def _kill_broker(world: World, broker: Broker) -> None:
     world.renew()
 
 
-def _run(timetable: Timetable, seed: int, each: int, only: str, logs: Path) -> tuple[World, Observer]:
+def _run(timetable: Timetable, seed: int, only: str, logs: Path, **told: Any) -> tuple[World, Observer]:
     with running_broker(logs / "servers") as broker:
         world = World(broker, timetable, seed)
-        scenarios = _scenarios(world, only, each)
+        scenarios = _scenarios(world, only, told["each"], told["each_cause"])
         for run in scenarios.values():
             next(run)
         _wait(world, 0)
-        click.echo(f"{len(world.cases)} groups of {len(scenarios)} scenarios are ready; Karrot starts")
+        is_short = not world.cases
+        groups = len(world.cases) + len(world.asked)
+        click.echo(f"{groups} groups of {len(scenarios)} scenarios are ready; Karrot starts")
         world.harmless(ITSELF, ITSELF)
         try:
             with running_karrot(broker.kafka, logs) as (service, prometheus):
                 world.begin()
                 observer = Observer(world, service)
                 world.go("observer", observer.run)
+                world.go("asker", explained.Asker(world, service, told["out"] / "explained").run)
                 for name, run in scenarios.items():
                     world.go(name, partial(_exhaust, run))
+                if is_short:
+                    _wait(world, timetable.asked)
+                    return world, observer
                 _wait(world, timetable.kill)
                 click.echo(f"{world.now():.0f} s: the broker is killed")
                 _kill_broker(world, broker)
@@ -87,16 +95,19 @@ def _run(timetable: Timetable, seed: int, each: int, only: str, logs: Path) -> t
     "--minutes", type=click.FloatRange(14, 60), default=20, show_default=True, help="How long Karrot watches."
 )
 @click.option("--each", type=click.IntRange(1, 50), default=10, show_default=True, help="Groups of each planted kind.")
+@click.option(
+    "--each-cause", type=click.IntRange(1, 50), default=5, show_default=True, help="Groups of each explained kind."
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Draws the small differences between the groups.")
 @click.option("--only", default="", help="Only scenarios whose name (of the function) contains a match.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("build/truth"), show_default=True)
-def main(minutes: float, each: int, seed: int, only: str, out: Path) -> None:
+def main(minutes: float, seed: int, only: str, out: Path, **each: int) -> None:
     """Run all scenarios side by side, and write truth.md, truth.json and the logs."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Karrot and Prometheus end with this process
     timetable = Timetable(minutes)
     with tempfile.TemporaryDirectory(prefix="karrot-truth-") as directory:
         try:
-            world, observer = _run(timetable, seed, each, only, Path(directory))
+            world, observer = _run(timetable, seed, only, Path(directory), out=out, **each)
         finally:
             _keep_logs(Path(directory), out / "logs")
     found = judged(world.cases.values(), observer.sightings)
@@ -109,8 +120,10 @@ def main(minutes: float, each: int, seed: int, only: str, out: Path) -> None:
         "seconds of a poll, average / longest": observer.polls_s,
     }
     click.echo(report.write(found, facts, out))
+    click.echo(explained.report(world.asked))
     sys.stdout.flush()
-    os._exit(0 if is_true(found) else 1)  # the threads of the Kafka clients would wait for the broker
+    is_good = is_true(found) and explained.is_enough(world.asked)
+    os._exit(0 if is_good else 1)  # the threads of the Kafka clients would wait for the broker
 
 
 def _keep_logs(directory: Path, out: Path) -> None:

@@ -40,7 +40,7 @@ class Member:
     partitions for a consumer that does not join its group. ``pauses`` lets it pause all its partitions, or resume them.
     ``hang`` stops it without an end of its heartbeats,
     ``poison`` makes it fail for ever at the next record of a partition, and ``recommits`` lets it commit the offset of
-    that record again at each try.
+    that record again at each try. With ``backs_off``, it pauses the partition for two seconds after each try.
     """
 
     def __init__(
@@ -53,15 +53,18 @@ class Member:
         per_second: float | None = None,
         assigned: list[Place] | None = None,
         recommits: bool = False,
+        backs_off: bool = False,
         **config: str | int | bool,
     ) -> None:
         self._properties = consumer_properties(client, group, **config)
         self._consumer = Consumer(self._properties)
         self._topics = topics
         self._commit_every_s = commit_every_s
-        self._per_second = per_second
+        self.per_second = per_second
         self._assigned = assigned
         self._recommits = recommits
+        self._backs_off = backs_off
+        self._resume_at: float | None = None
         self._done: dict[Place, int] = {}
         self._committed_at = time.monotonic()
         self._end = threading.Event()
@@ -92,6 +95,9 @@ class Member:
                 continue
             if self.pauses != self._is_paused:
                 self._pause_or_resume()
+            if self.poison and self._resume_at is not None and time.monotonic() >= self._resume_at:
+                self._consumer.resume([TopicPartition(*self.poison)])
+                self._resume_at = None
             message = self._consumer.poll(0.5)
             if message is not None and message.error() is None:
                 self._handle(message)
@@ -100,7 +106,7 @@ class Member:
                 self._consumer.close()  # as a pod that ends with the error and is started again
                 self._consumer, self._done, self.owned = Consumer(self._properties), {}, set()
                 self._begin()
-            if self._per_second is not None and read >= self._per_second:
+            if self.per_second is not None and read >= self.per_second:
                 self._end.wait(max(0.0, second + 1 - time.monotonic()))
             if time.monotonic() >= second + 1:
                 second, read = time.monotonic(), 0
@@ -126,7 +132,11 @@ class Member:
                 self._done[place] = offset
             self.poisoned_at = offset
             self._consumer.seek(TopicPartition(*place, offset))
-            self._end.wait(0.3)
+            if self._backs_off:
+                self._consumer.pause([TopicPartition(*place)])
+                self._resume_at = time.monotonic() + 2
+            else:
+                self._end.wait(0.3)
             return
         self.read += 1
         self._done[place] = offset + 1

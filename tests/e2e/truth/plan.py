@@ -91,6 +91,11 @@ class Timetable:
         """When the broker is killed."""
         return self.end - LONGEST_FOR_S - 2 * WINDOW_S - 90
 
+    @property
+    def asked(self) -> float:
+        """When the causes of all explained faults have been asked."""
+        return self.plants[1] + 140
+
     def is_calm(self, at: float) -> bool:
         """Return whether the broker is neither down nor about to be."""
         return not self.kill - 60 < at < self.kill + 90

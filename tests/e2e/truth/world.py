@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from random import Random
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.cimpl import NewPartitions, NewTopic
@@ -13,6 +13,9 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from e2e.truth.members import Client, consumer_properties
 from e2e.truth.plan import Case, Place, Proof, Timetable
 from e2e.truth.servers import Broker
+
+if TYPE_CHECKING:
+    from e2e.truth.explained import Asked
 
 _TICK_S = 0.25
 
@@ -53,6 +56,7 @@ class World:
         self.timetable = timetable
         self.random = Random(seed)
         self.cases: dict[str, Case] = {}
+        self.asked: list[Asked] = []
         self.failures: list[Failed] = []
         self.stopping = threading.Event()
         self._started_at: float | None = None

@@ -7,6 +7,8 @@ from typing import Any
 
 from karrot import wiring
 from karrot.burrow_cut_off import cut_off
+from karrot.diagnosis.explanations import explain
+from karrot.diagnosis.known_facts import gather
 from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import Context
@@ -14,7 +16,7 @@ from karrot.settings.loading import load
 from karrot.settings.options import OPTIONS
 from support.manual_clock import ManualClock
 
-_BUILT_IN = ("archive", "cloudwatch", "kafka", "prometheus", "stdout")
+_BUILT_IN = ("archive", "cloudwatch", "kafka", "notify", "prometheus", "stdout")
 _NAMES = {option.name for option in OPTIONS}
 
 
@@ -39,6 +41,8 @@ def make_context(
         cut_off=partial(cut_off, log),
         heard=log.heard,
         event=log.event,
+        live=log.live,
+        explain=lambda state: explain(gather(log, state)),
         options=options_of(name, settings or {}),
     )
 

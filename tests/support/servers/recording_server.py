@@ -12,11 +12,12 @@ class Request(NamedTuple):
 
 
 class RecordingServer(ThreadingHTTPServer):
-    """A server that answers every request with one status and keeps the requests."""
+    """A server that answers every request with one status and body, and keeps the requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.status = 202
+        self.body = b'{"status":"told"}\n'
         self.seen: list[Request] = []
 
     @property
@@ -33,7 +34,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(self.server.status)
         self.send_header("Location", "/elsewhere")
         self.end_headers()
-        self.wfile.write(b'{"status":"told"}\n')
+        self.wfile.write(self.server.body)
 
     do_GET = do_POST = answer  # noqa: N815 (the names http.server looks for)
 

@@ -1,9 +1,9 @@
 import pytest
 
+from karrot.diagnosis.causes import Cause, cause
 from karrot.event import GroupKey, LagEvent, OffsetSample, Source
 from karrot.eventlog.base import GroupState, IncidentState
 from karrot.eventlog.next_group_state import summarize
-from karrot.web.pages.causes import Cause, cause
 from support.burrow.lag_events import make_event, make_partition
 
 
@@ -112,4 +112,4 @@ def test_burrows_own_group_has_its_own_cause() -> None:
 
 def test_an_unknown_status_is_named_as_unknown() -> None:
     found = cause(state(make_event(status_text="ODD\u202e")), None)
-    assert found == Cause("", "Karrot does not know the status ODD\\u{202e}.")
+    assert found == Cause("Karrot does not know the status ODD\\u{202e}.")
