@@ -1,7 +1,7 @@
 """Mutes groups for a time, with a reason: their alerts and messages are silent. The mutes are a note in the log."""
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from fnmatch import translate
 from functools import lru_cache
@@ -39,21 +39,16 @@ class Mute(msgspec.Struct, frozen=True):
         return key.cluster == self.cluster and _compiled(self.pattern).match(key.consumer) is not None
 
 
-def muted(log: EventLog, key: GroupKey, now_ms: int) -> Mute | None:
-    """The mute of a group that ends last, at a time of the wall clock. Raises `LogUnavailableError`."""
-    return newest(read(log), key, now_ms)
+def muted(log: EventLog, keys: Iterable[GroupKey], now_ms: int) -> dict[GroupKey, Mute]:
+    """The muted groups among some, at a time of the wall clock. Raises `LogUnavailableError`."""
+    known = read(log)
+    return {key: mute for key in (keys if known else ()) if (mute := newest(known, key, now_ms))}
 
 
 def newest(mutes: Iterable[Mute], key: GroupKey, now_ms: int) -> Mute | None:
     """Choose the mute of a group that ends last. ``None`` if the group is not muted now."""
     found = (mute for mute in mutes if mute.names(key) and mute.until_ms > now_ms)
     return max(found, key=lambda mute: mute.until, default=None)
-
-
-def among(log: EventLog, keys: Collection[GroupKey], now_ms: int) -> set[GroupKey]:
-    """Choose the groups that are muted now. Raises `LogUnavailableError`."""
-    known = read(log)
-    return {key for key in keys if known and newest(known, key, now_ms)}
 
 
 def read(log: EventLog) -> list[Mute]:

@@ -307,7 +307,7 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
         heard=log.heard,
         event=log.event,
         live=log.live,
-        muted=lambda keys: mutes.among(log, keys, clock.wall_ms()),
+        muted=lambda keys: mutes.muted(log, keys, clock.wall_ms()),
         explain=lambda state: explain(gather(log, state)),
     )
     found = {point.value: point for point in entry_points(group=GROUP, name=name)}

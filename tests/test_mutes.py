@@ -46,11 +46,11 @@ def test_of_several_mutes_the_one_that_ends_last_counts(log: MemoryEventLog, clo
     long, short = make_mute(clock, seconds=90, pattern="*"), make_mute(clock, seconds=30)
     for mute in (long, short):
         assert mutes.begin(log, mute)
-    assert mutes.muted(log, KEY, clock.wall_ms()) == long
+    assert mutes.muted(log, [KEY], clock.wall_ms()) == {KEY: long}
     clock.advance(89_999)
-    assert mutes.muted(log, KEY, clock.wall_ms()) == long
+    assert mutes.muted(log, [KEY], clock.wall_ms()) == {KEY: long}
     clock.advance(1)
-    assert mutes.muted(log, KEY, clock.wall_ms()) is None
+    assert mutes.muted(log, [KEY], clock.wall_ms()) == {}
 
 
 def test_more_mutes_than_the_bound_are_refused_and_an_end_makes_room(log: MemoryEventLog, clock: ManualClock) -> None:

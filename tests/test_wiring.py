@@ -15,9 +15,10 @@ import pytest
 from structlog.testing import CapturingLogger
 from werkzeug.test import Client
 
-from karrot import burrow_cut_off, history, wiring
+from karrot import burrow_cut_off, history, mutes, wiring
 from karrot.burrow.client import Burrow
 from karrot.clock import Clock
+from karrot.event import GroupKey
 from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
@@ -33,6 +34,7 @@ from karrot.web.pages.last_weeks import LastWeeks, NotReadable
 from karrot.wiring import prepared_log
 from support.burrow.recorded_bodies import recorded_body
 from support.eventlog.appended_events import append_event
+from support.eventlog.mutes import make_mute
 from support.manual_clock import ManualClock
 from support.pipeline.mirrored_tables import aws_environment
 from support.servers.self_signed_certificate import make_self_signed
@@ -291,6 +293,19 @@ def test_resync_has_the_interval_and_the_patience_of_the_settings(
     assert stop.waited == 70
     seen = burrow_cut_off.read(log)["prod-eu"]
     assert (seen.every_ms, seen.after_ms) == (70_000, 1000 * cut_off_s)
+
+
+@pytest.mark.usefixtures("offered")
+def test_a_reporter_hears_from_the_event_log_which_groups_are_muted() -> None:
+    clock = ManualClock()
+    log = MemoryEventLog(clock)
+    wiring._open_reporter(settings(reporters="closing"), "closing", clock, log)
+    muted, keys = Closing.contexts[-1].muted, [GroupKey("prod-eu", "orders-svc"), GroupKey("prod-eu", "billing")]
+    assert list(muted(keys)) == []
+    mutes.begin(log, make_mute(clock, pattern="orders*", seconds=60))
+    assert list(muted(keys)) == keys[:1]
+    clock.advance(60_000)
+    assert list(muted(keys)) == []
 
 
 @pytest.mark.usefixtures("offered")

@@ -68,7 +68,7 @@ def test_a_mute_ends_by_the_clock(website: Website) -> None:
 
 def test_a_pattern_without_a_live_group_is_taken_and_names_none(website: Website) -> None:
     assert post(website, WISH | {"pattern": "later-?"}).get_json()["groups"] == 0
-    assert mutes.muted(website.log, GroupKey("prod-eu", "later-1"), website.clock.wall_ms())
+    assert mutes.muted(website.log, [GroupKey("prod-eu", "later-1")], website.clock.wall_ms())
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,8 @@ def test_the_form_mutes_exactly_its_group_and_shows_it(website: Website) -> None
     where = urlsplit(answer.location)
     assert {name: parse_qs(where.query)[name] for name in GROUP} == {"cluster": ["prod-eu"], "consumer": [strange]}
     now_ms = website.clock.wall_ms()
-    assert mutes.muted(website.log, GroupKey("prod-eu", strange), now_ms)
-    assert not mutes.muted(website.log, GroupKey("prod-eu", "axb?"), now_ms)
+    assert mutes.muted(website.log, [GroupKey("prod-eu", strange)], now_ms)
+    assert not mutes.muted(website.log, [GroupKey("prod-eu", "axb?")], now_ms)
     shown = website.client.get(answer.location).text  # at once, although the page before it is cached
     assert "Muted until" in shown
     assert "&lt;b&gt;us&lt;/b&gt;" in shown

@@ -37,18 +37,7 @@ _GROUPS_LIMIT, _EVENTS_LIMIT, _REJECTS_LIMIT = 100, 50, 50
 
 _MOST_LIMIT = 1000
 _LONGEST_TEXT, _LONGEST_MUTE_S = 500, 30 * 86_400
-_ANSWERS = (
-    GroupPage,
-    GroupDetail,
-    Explanation,
-    Mutes,
-    Reporters,
-    EventLogStatus,
-    Rejects,
-    Readiness,
-    Heartbeat,
-    ProblemBody,
-)
+_ANSWERS = (GroupPage, GroupDetail, Explanation, Mutes, Reporters, EventLogStatus, Rejects, Readiness, Heartbeat)
 
 routes = Blueprint("api", __name__)
 routes.before_request(require_reader)
@@ -182,7 +171,7 @@ def openapi() -> Response:
     described = msgspec.json.decode((templates_dir() / "web" / "openapi.json").read_bytes())
     described["info"]["version"] = web_context().version
     _, described["components"]["schemas"] = msgspec.json.schema_components(
-        _ANSWERS, ref_template="#/components/schemas/{name}"
+        (*_ANSWERS, ProblemBody), ref_template="#/components/schemas/{name}"
     )
     return _json(described)
 

@@ -40,7 +40,7 @@ def assert_that_processes_share_mutes(open_log: Callable[[], EventLog], clock: M
     restarted = open_log()
     for log in (*processes, restarted):
         assert {mute.id for mute in mutes.read(log)} == expected
-        assert mutes.muted(log, key, clock.wall_ms()) is not None
+        assert mutes.muted(log, [key], clock.wall_ms()).keys() == {key}
     clock.advance(60_000)
     ended = [mutes.end(log, lambda mute: mute.until_ms <= clock.wall_ms()) for log in (*processes, restarted)]
     assert [len(each) for each in ended] == [15, 0, 0]
