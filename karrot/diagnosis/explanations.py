@@ -60,6 +60,9 @@ def explain(known: Known, settings: Mapping[str, str] | None = None) -> Explanat
     sentence = base.sentence if base else fill(words.sentence, **found.values)
     words = replace(base, commands=words.commands) if base else words
     proofs = (*words.evidence, *([texts().causes[found.reason].sentence] if found.reason else ()))
+    if "base" in proofs:  # the words of the group's status
+        why = cause(state, known.seconds_since(summary.last_commit_ms))
+        proofs = (*words.evidence, why.sentence.replace("{", "{{").replace("}", "}}") if why else "")
     evidence = [*(_still(known, one) for one in found.stuck[:3]), *(fill(each, **found.values) for each in proofs)]
     moved = [at_ms for one in found.stuck if (at_ms := moved_ms(one))]
     since_ms = min(moved, default=state.incident.since_ms if state.incident.open_id else None)

@@ -18,6 +18,9 @@ place_of: Callable[[PartitionLag], tuple[str, int]] = attrgetter("topic", "parti
 owner: Callable[[PartitionLag], tuple[str, str]] = attrgetter("owner", "client_id")
 
 
+_LONGEST_SPAN_S = 600
+
+
 class Known(msgspec.Struct, frozen=True):
     """What Karrot knows of a group. ``None`` means "not known".
 
@@ -48,11 +51,12 @@ class Known(msgspec.Struct, frozen=True):
 
     @property
     def rebalances(self) -> tuple[int, float]:
-        """The rebalances since ``earlier``, and the seconds since then."""
+        """The rebalances since ``earlier``, and the seconds since then. Zero after a pause of `watch`."""
         before, now = _extra(self.earlier, "rebalances"), _extra(self.newest, "rebalances")
         if self.earlier is None or self.newest is None or before is None or now is None:
             return 0, 0.0
-        return now - before, (self.newest.observed_at_ms - self.earlier.observed_at_ms) / 1000
+        seconds = (self.newest.observed_at_ms - self.earlier.observed_at_ms) / 1000
+        return (now - before, seconds) if seconds <= _LONGEST_SPAN_S else (0, 0.0)
 
     @property
     def window_ms(self) -> int:

@@ -43,7 +43,7 @@ def find(known: Known) -> Found:
     if known.state.is_of_burrow:
         return Found("burrow_behind")
     stuck = [one for one in known.read if one.status_text in _STUCK]
-    found = _by_state(known, stuck) or _storm(known) or _no_members(known, stuck) or _went_back(known)
+    found = _by_state(known, stuck) or _no_members(known, stuck) or _storm(known) or _went_back(known)
     found = found or (_stuck(known, stuck) if stuck else _by_rates(known))
     return _at_risk(known, found or Found("not_known", missing=_missing(known, stuck)))
 
@@ -97,7 +97,7 @@ def _stuck(known: Known, stuck: Sequence[PartitionLag]) -> Found | None:
         who = f"{name} is still a member" if is_one else f"The group still has {counted(known.members, 'member')}"
         return Found("hung_consumer", {"who": who, "number": len(stuck)}, stuck)
     others = [each for each in known.read if owner(each) == owner(one) and _keeps_up(known, each, one)]
-    is_slow = any(each not in (*stuck, *others) for each in unread)
+    is_slow = not {place_of(each) for each in unread} <= {place_of(each) for each in (*stuck, *others)}
     if not is_one or len(stuck) > 1 or not others or is_slow or one.position is None:
         return None
     rate = total(flows(known.newest, others).values()).read
@@ -119,7 +119,7 @@ def _by_rates(known: Known) -> Found | None:
     own = rates.get(place_of(worst)) if worst else None
     if worst and own and number and known.has_all and 2 * (worst.current_lag or 0) >= lag:
         made, read = (now.made - own.made) / number, (now.read - own.read) / number
-        if own.made > 0 and own.made >= _HOT * made and own.read >= _LESS * read:
+        if own.made > own.read and own.made >= _HOT * made and own.read >= _LESS * read:
             values = {"at": name_of(worst), "share": round(own.made / now.made, 2), "made": own.made, "read": own.read}
             return Found("hot_key", {**values, "other_made": made, "other_read": read}, at=worst)
     if known.before is None or known.newest is None or not rates or not rates.keys() <= earlier.keys():
@@ -130,11 +130,13 @@ def _by_rates(known: Known) -> Found | None:
     if kept_up and is_more and now.read >= _EQUAL * was.read:
         return Found("producer_burst", changed)
     is_slow = now.read <= _LESS * was.read and all(rates[at].read <= _EQUAL * earlier[at].read for at in rates)
-    return Found("slow_consumer", changed) if kept_up and not is_more and is_slow else None
+    is_same = _EQUAL * now.made <= was.made
+    return Found("slow_consumer", changed) if kept_up and is_same and is_slow else None
 
 
 def _left(known: Known) -> Found | None:
     left = [one for one in known.partitions if one.status_text == LEFT]
+    left = [one for one in left if one.topic == left[0].topic]
     waiting = sum(max(0, (one.log_end or 0) - (one.position or 0)) for one in left)
     values = {"topic": visible(left[0].topic) if left else "", "number": len(left), "waiting": waiting}
     return Found("left_topic", values, left, left[0]) if left else None
@@ -158,7 +160,7 @@ def _at_risk(known: Known, found: Found) -> Found:
             rate = (start - was) / seconds - rates.get(place_of(one), Flow(0, 0)).read
             if rate > 0 and position - start < min(lag, rate * _RISK_S):
                 risk = {"left": (position - start) / rate, "near": name_of(one), "margin": position - start, "lag": lag}
-                values = {**found.values, **risk, "was": was, "start": start, "span": seconds}
+                values = {**found.values, **risk, "was": was, "start": start, "measured": seconds}
                 return found._replace(cause="retention_near", values=values, at=one, offset=None)
     return found._replace(reason="")
 

@@ -156,11 +156,12 @@ class PostSink:
     def _posted(self, events: Sequence[LagEvent]) -> list[_Refused]:
         """Post each event once, until none of a few gets an answer. Return the events that were not accepted."""
         refused: list[_Refused] = []
-        for few in _few_at_a_time(events):
+        for tried, few in enumerate(_few_at_a_time(events), start=1):
             failed = [each for each in self._pool.map(self._post, few) if each is not None]
             refused += failed
             if len(failed) == len(few) and not any(each.answered for each in failed):
-                break
+                rest = events[tried * _AT_ONCE :]
+                return [*refused, *(_Refused(each, failed[0].problem, 0.0, answered=False) for each in rest)]
         return refused
 
     def _post(self, event: LagEvent) -> _Refused | None:

@@ -50,10 +50,12 @@ def require_reader() -> None:
 
 def require_same_site() -> None:
     """End a request that a browser sends from a page of another site, unless it only reads. Programs send no Origin."""
+    if request.method in ("GET", "HEAD", "OPTIONS"):
+        return
     site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
     own = [urlsplit(url).netloc for url in (request.host_url, web_context().external_url or request.host_url)]
-    is_own = site in ("same-origin", "none") if site else origin is None or urlsplit(origin).netloc in own
-    if request.method not in ("GET", "HEAD", "OPTIONS") and not is_own:
+    is_own = site in ("same-origin", "none") if site else origin is None or origin.partition("://")[2] in own
+    if not is_own:
         raise Problem("cross_site", "A page of another site sent this request, so Karrot changed nothing.")
 
 

@@ -106,7 +106,7 @@ def receive() -> tuple[bytes, int, dict[str, str]]:
 def count_post_to_wrong_path(response: Response) -> Response:
     """Count an event that was posted to a wrong path. Log at most one such event a minute."""
     code = {404: "not_found", 405: "method_not_allowed"}.get(response.status_code)
-    if code is not None and request.method in METHODS:
+    if code is not None and request.method in METHODS and request.routing_exception is not None:
         context, logged_ms = web_context(), current_app.extensions.get(__name__, -_LOGGED_EVERY_MS)
         context.intake.refuse(code, "")
         if context.clock.boot_ms() - logged_ms >= _LOGGED_EVERY_MS:

@@ -295,7 +295,16 @@ def test_a_receiver_that_takes_nothing_gets_only_a_few_posts_of_a_poll() -> None
         sink = PostSink("http://127.0.0.1:1/burrow", {}, pauses.append)
         sink.send(outcome(*(BAD._replace(consumer=f"g{number}") for number in range(100))), no_age)
         sink.close()
-    assert ([line["posts"] for line in logs], pauses) == ([8], [0.0])
+    assert ([line["posts"] for line in logs], pauses) == ([100], [0.0])
+
+
+def test_after_a_break_of_the_connection_every_verdict_of_the_poll_arrives() -> None:
+    with scripted_server(*[[]] * 8, *[http_response(ACCEPTED, "202 Accepted")] * 20) as (url, asked):
+        sink = PostSink(f"{url}/burrow", {}, lambda _: None)
+        with structlog.testing.capture_logs() as logs:
+            sink.send(outcome(*(BAD._replace(consumer=f"g{number}") for number in range(20))), no_age)
+        sink.close()
+    assert (len(asked), logs) == (28, [])
 
 
 def test_a_receiver_that_asks_for_a_pause_of_an_hour_gets_the_next_poll() -> None:

@@ -94,7 +94,7 @@ _MOST = 32
 """More connections than a process has threads. A connection opens when a request waits for it."""
 
 _IDLE_S = 60.0
-_AGAIN_S = 0.5
+_AGAIN_S = 2.0
 """The pool retries a lost connection for this time. Later, a connection opens when a caller needs it."""
 
 _DEFAULTS: Mapping[str, str] = {

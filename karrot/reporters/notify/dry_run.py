@@ -40,7 +40,7 @@ def replay(
             live = {key: state for key, state in live.items() if tick_ms - state.log_time_ms < stale_after_ms}
             bad = in_trouble(live)
             for channel in channels:
-                while message := channel.next_message(live, bad, tick_ms, tick_ms + ahead_ms):
+                while message := channel.next_message(live, bad, lambda _: True, tick_ms, tick_ms + ahead_ms):
                     channel.sent(message, tick_ms)
                     yield tick_ms + ahead_ms, channel.name, message
             tick_ms += _STEP_MS

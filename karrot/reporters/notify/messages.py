@@ -119,7 +119,7 @@ def _end(change: Change) -> str:
     if state.summary.status_text == ABANDONED:
         return "the group is abandoned: it has no members"
     if state.incident.open_id not in {None, told.incident_id}:
-        return "a new incident follows"
+        return "the group has a new incident"
     return f"the group is {visible(state.summary.status_text)}, {_behind(state.summary)}"
 
 

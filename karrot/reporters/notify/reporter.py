@@ -25,11 +25,16 @@ from karrot.text import clock, counted
 _FEW, _LONGEST = 5, 6
 """More changes than `_FEW` are one message, which waits up to `_LONGEST` times ``gather_seconds`` for the last."""
 
+_BAD = (Status.WARN, Status.ERR)
+_SILENT_MS = 300_000
+"""A group without verdicts is over after this time in which its cluster has verdicts. After an outage, all are late."""
+
 _HOUR_MS, _EVERY_MS, _LATE_MS, _LONGEST_S, _THROTTLED_S, _CLOSE_S = 3_600_000, 1000, 30_000, 300.0, 60.0, 3.0
 _log = structlog.get_logger(__name__)
 
 States = Mapping[GroupKey, GroupState]
 Muted = Callable[[Sequence[GroupKey]], Collection[GroupKey]]
+IsGone = Callable[[GroupKey], bool]
 _NONE: Muted = lambda _: ()  # noqa: E731
 Memory = tuple[list[Told], list[int]]
 """What the log keeps of a channel: the open incidents that it knows, and the times of its newest messages."""
@@ -48,17 +53,19 @@ class Channel:
     def __init__(
         self, name: str, route: Route, writer: Writer, note: bytes | None = None, muted: Muted = _NONE
     ) -> None:
-        told, self._sent_ms = msgspec.json.decode(note or b"[[],[]]", type=Memory)
+        told, self._sent_ms = list[Told](), list[int]()
+        with suppress(msgspec.MsgspecError):  # a note of another version
+            told, self._sent_ms = msgspec.json.decode(note or b"[[],[]]", type=Memory)
         self.name, self._route, self._writer, self._muted = name, route, writer, muted
         self._told = {each.key: each for each in told}
         self.seen_ms: dict[tuple[str, GroupKey, str], int] = {}
         self.sending: tuple[Message, Future[tuple[str, str] | None], float] | None = None
         self.failures, self.retry_ms, self.fact = 0, 0, "no message yet"
 
-    def next_message(self, live: States, bad: States, now_ms: int, wall_ms: int) -> Message | None:
+    def next_message(self, live: States, bad: States, is_gone: IsGone, now_ms: int, wall_ms: int) -> Message | None:
         """Return the message that is due. ``bad`` are the groups of ``live`` in trouble."""
         muted = self._muted([*bad, *self._told])
-        changes = [each for each in self._changes(live, bad) if each.told.key not in muted]
+        changes = [each for each in self._changes(live, bad, is_gone) if each.told.key not in muted]
         names = [(each.what, each.told.key, each.told.incident_id) for each in changes]
         self.seen_ms = {name: self.seen_ms.get(name, now_ms) for name in names}
         self._sent_ms = [at_ms for at_ms in self._sent_ms if now_ms - _HOUR_MS < at_ms <= now_ms]
@@ -68,8 +75,8 @@ class Channel:
             return None
         if len(ages) > _FEW and min(ages) < gather_ms and max(ages) < _LONGEST * gather_ms:
             return None  # more changes may come
-        news = [each for each in changes if each.what != "closed"]
-        found = sorted(news or changes, key=_badness)
+        oldest, *_ = min(self.seen_ms, key=lambda name: self.seen_ms[name])
+        found = sorted((each for each in changes if (each.what == "closed") is (oldest == "closed")), key=_badness)
         return self._writer.many(found) if len(found) > min(_FEW, left) else self._writer.one(found[0], wall_ms)
 
     def sent(self, message: Message, now_ms: int) -> bytes:
@@ -80,19 +87,20 @@ class Channel:
         self._sent_ms.append(now_ms)
         return msgspec.json.encode((list(self._told.values()), self._sent_ms))
 
-    def _changes(self, live: States, bad: States) -> Iterator[Change]:
+    def _changes(self, live: States, bad: States, is_gone: IsGone) -> Iterator[Change]:
         for key, state in bad.items():
             told, now_id, status = self._told.get(key), state.incident.open_id or "", state.summary.status
             if told and told.incident_id and now_id and told.incident_id != now_id:
                 yield Change("closed", told, state)  # the channel gets the new incident after this message
-            elif status is not None and self._route.wants(key):
+            elif status in _BAD and self._route.wants(key):
                 since_ms = state.incident.since_ms or state.summary.observed_at_ms
                 if told is None and status >= Status[self._route.status]:
                     yield Change("opened", Told(key, now_id, status.name, since_ms), state)
                 elif told and Status[told.status] < status:
                     worse = told._replace(incident_id=now_id or told.incident_id, status=status.name)
                     yield Change("worse", worse, state)
-        yield from (Change("closed", told, live.get(key)) for key, told in self._told.items() if key not in bad)
+        over = (key for key in self._told if key not in bad and (key in live or is_gone(key)))
+        yield from (Change("closed", self._told[key], live.get(key)) for key in over)
 
 
 def _badness(change: Change) -> tuple[bool, int]:
@@ -114,10 +122,12 @@ class NotifyReporter:
             for name, (route, sender) in channels.items()
         }
         self._next_ms, self._sent, self._facts = 0, 0, tuple[Fact, ...]()
+        self._deleted: set[GroupKey] = set()
+        self._heard_since_ms: dict[str, int] = {}
 
     def report(self, events: Unreported) -> None:
         """Take all events. The newest states of the groups say what to send."""
-        next(events.groups(), None)
+        self._deleted |= {state.key for state in events.groups() if state.summary.kind is Kind.DELETED}
         self.idle()
 
     def idle(self) -> None:
@@ -128,10 +138,20 @@ class NotifyReporter:
         self._next_ms = now_ms + _EVERY_MS
         live = {state.key: state for state in self._context.live()}
         bad = in_trouble(live)
+        self._deleted -= live.keys()
+        self._heard_since_ms = {each.cluster: self._heard_since_ms.get(each.cluster, now_ms) for each in live}
         for channel, sender in self._channels.items():
             if self._is_sending(channel, now_ms) or now_ms < channel.retry_ms or not self._context.leads():
                 continue
-            if message := channel.next_message(live, bad, now_ms, wall_ms):
+            try:
+                message = channel.next_message(live, bad, self._is_gone, now_ms, wall_ms)
+            except (LogUnavailableError, OverloadedError):
+                raise
+            except Exception as error:  # noqa: BLE001 (the fault of one channel must not silence the others)
+                _log.exception("a message cannot be written", code="message_not_written", channel=channel.name)
+                self._failed(channel, "unexpected", f"the message cannot be written: {type(error).__name__}", now_ms)
+                continue
+            if message:
                 channel.sending = message, Future(), now_ms + _LATE_MS
                 # A service that hangs keeps this thread, and the channel starts no other.
                 threading.Thread(target=_send, args=(sender, *channel.sending[:2]), daemon=True).start()
@@ -148,19 +168,27 @@ class NotifyReporter:
                     channel.sending[1].result(_CLOSE_S / len(self._channels))
                     self._is_sending(channel, self._context.log_time_ms())
 
+    def _is_gone(self, key: GroupKey) -> bool:
+        """Whether a group that is not live is deleted, or silent while its cluster is not."""
+        now_ms = self._context.log_time_ms()
+        since_ms = self._heard_since_ms.get(key.cluster, now_ms)
+        return key in self._deleted or now_ms - since_ms >= _SILENT_MS
+
     def _is_sending(self, channel: Channel, now_ms: int) -> bool:
         """Whether a send is in progress. Note the outcome of a send that ended, and a send that is late."""
         if channel.sending is None:
             return False
         message, outcome, late_ms = channel.sending
         is_done, is_late = outcome.done(), now_ms > late_ms
-        channel.sending = None if is_done else (message, outcome, math.inf if is_late else late_ms)
+        channel.sending = message, outcome, math.inf if is_late else late_ms
         failure = outcome.result() if is_done else ("timeout", "the service does not answer")
         if failure is None:
             self._context.remember(f"channel {channel.name}", channel.sent(message, now_ms))
             channel.failures, self._sent, channel.fact = 0, self._sent + 1, f"{self._time()}: sent a message"
         elif is_done or is_late:
             self._failed(channel, *failure, now_ms)
+        if is_done:  # if the log could not note the message, the next call notes it
+            channel.sending = None
         return not is_done
 
     def _failed(self, channel: Channel, reason: str, text: str, now_ms: int) -> None:

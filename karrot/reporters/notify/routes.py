@@ -28,8 +28,8 @@ class Sender:
             import apprise  # noqa: PLC0415 (an extra: only sites that send messages need it)
         except ImportError as error:
             raise ValueError("messages need apprise: pip install 'karrot-burrow[notify]'") from error
-        for name in ("urllib3", "oauthlib", "requests_oauthlib"):  # their debug records have the paths of URLs
-            logging.getLogger(name).setLevel(logging.INFO)
+        for name in ("urllib3", "oauthlib", "requests_oauthlib"):  # their records have the paths of URLs
+            logging.getLogger(name).setLevel(logging.ERROR)
         logging.getLogger("apprise").propagate = False
         no_names: dict[str, Any] = dict.fromkeys(("app_url", "image_url_mask", "image_url_logo"), "")
         # With a time limit, Apprise sends in a pool of threads, which one hanging service can use up.
@@ -40,6 +40,8 @@ class Sender:
         if not self._apprise.add(url):
             scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]{0,30}(?=://)", url)
             raise ValueError(f"Apprise cannot send to this URL (scheme: {scheme[0] if scheme else 'none'})")
+        if len(self._apprise) > 1 or len(self._apprise[0]) > 1:  # a repeated message would reach the others again
+            raise ValueError("the URL has several targets: make a channel for each")
         only_markdown = self._apprise[0].notify_format is apprise.NotifyFormat.MARKDOWN
         self._is_markdown = only_markdown or self._apprise[0].service_name in _READ_AS_MARKDOWN
 
@@ -72,9 +74,9 @@ class Quiet:
             self._start, self._end = map(time.fromisoformat, times.split("-"))
             self._zone = ZoneInfo(zone)
         except (ValueError, LookupError, OSError):
-            raise ValueError(
-                f"{types.quoted(text)} must be like '22:00-07:00 Europe/Berlin', with an IANA zone"
-            ) from None
+            self._start = self._end = time()
+        if self._start == self._end or self._start.tzinfo or self._end.tzinfo:
+            raise ValueError(f"{types.quoted(text)} must be like '22:00-07:00 Europe/Berlin', with an IANA zone")
 
     def has(self, wall_ms: int) -> bool:
         now, start, end = (

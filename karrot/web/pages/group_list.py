@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from karrot.diagnosis.causes import Cause, cause
 from karrot.event import NO_PROBLEM, AgeKind, GroupKey
-from karrot.eventlog.base import EventSummary, GroupState, LogUnavailableError
+from karrot.eventlog.base import EventSummary, GroupState, Listed, LogUnavailableError
 from karrot.mutes import Mute
 from karrot.web.api.answers import mute_finder
 from karrot.web.api.routes import GroupFilter
@@ -90,10 +90,12 @@ def details_of_groups() -> Mapping[GroupKey, str]:
     def read() -> dict[GroupKey, str]:
         log = web_context().log
         states = log.live()
-        found = {}
+        found, with_details, unread = {}, len(states) <= _DETAILED_GROUPS, object()
         for state in states:
             names = {state.summary.max_lag_topic}
-            if len(states) <= _DETAILED_GROUPS and (listed := if_readable(partial(log.listed, state), None)):
+            listed = if_readable(partial(log.listed, state), unread) if with_details else None
+            with_details = with_details and listed is not unread  # another read would wait for the database again
+            if isinstance(listed, Listed):
                 names.update(name for each in listed.partitions for name in (each.topic, each.owner, each.client_id))
             found[state.key] = "\n".join(name for name in names if name)
         return found

@@ -47,7 +47,7 @@ _EVENTS_SHOWN = 30
 _INCIDENTS_SHOWN = 10
 _REJECTS_SHOWN = 50
 _BODY_SHOWN = 400
-_MOST_STARS = 100
+_MOST_STARS, _MOST_STARS_CHARACTERS = 100, 4096
 
 _SAMPLE = (
     '{"Event":{"Cluster":"CLUSTER","Group":"first-group","ID":"","Start":"0001-01-01T00:00:00Z","Extras":{},"Result":'
@@ -69,6 +69,8 @@ def index() -> str:
     """Show all groups, worst first. Before the first event, show instructions for sending events."""
     context, order, page = web_context(), _asked_order(), asked_number("page", 1, 999_999)
     stars, is_starred_only = request.args.getlist("star")[:_MOST_STARS], bool(request.args.get("only"))
+    while sum(map(len, stars)) > _MOST_STARS_CHARACTERS:  # each link of the page repeats the stars
+        stars.pop()
     wanted = asked_filter((*STATUSES, BURROW))._replace(starred=stars if is_starred_only else None)
     if wanted.text:
         wanted = wanted._replace(details=details_of_groups())

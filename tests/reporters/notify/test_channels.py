@@ -12,7 +12,7 @@ from aiosmtpd.controller import Controller
 from apprise.plugins.slack import NotifySlack
 from markdown_it import MarkdownIt
 
-from karrot.reporters.notify.routes import read_routes
+from karrot.reporters.notify.routes import Quiet, Sender, read_routes
 from support.burrow.lag_events import make_partition
 from support.reporters.notify_rig import NotifyRig, Receiver
 from support.servers.background_server import serve_in_thread
@@ -222,3 +222,17 @@ def test_a_url_can_be_in_a_file_of_its_own_and_no_repr_shows_it(tmp_path: Path) 
         f'[channels.a]\nurl_file = "{tmp_path}/url"\n[channels.b]\nurl = "json://h/s3cret"'
     )
     assert "s3cret" not in repr(read_routes(tmp_path / "notify.toml"))
+
+
+@pytest.mark.parametrize(
+    "text", ["22:00-22:00 UTC", "22:00Z-07:00Z UTC", "22:00+02:00-07:00+02:00 Europe/Berlin", "22-7"]
+)
+def test_a_quiet_time_that_would_never_hold_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="must be like '22:00-07:00 Europe/Berlin'"):
+        Quiet(text)
+
+
+@pytest.mark.parametrize("url", ["json://127.0.0.1/a json://127.0.0.1/b", "mailto://u:p@example.com?to=a@b.cc,c@d.ee"])
+def test_a_url_with_several_targets_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="make a channel for each"):
+        Sender(url)

@@ -81,7 +81,7 @@ def test_a_new_incident_ends_the_one_before(rig: NotifyRig, receiver: Receiver) 
     rig.tell("WARN", incident="b")
     rig.run(40)
     assert titles(receiver) == ["ERR: orders on prod-eu", "Over: orders on prod-eu", "WARN: orders on prod-eu"]
-    assert "End: a new incident follows" in receiver.messages()[1]
+    assert "End: the group has a new incident" in receiver.messages()[1]
 
 
 def test_a_verdict_without_an_id_belongs_to_the_open_incident(rig: NotifyRig, receiver: Receiver) -> None:
@@ -107,6 +107,50 @@ def test_deletion_silence_and_an_abandoned_group_close_an_incident(rig: NotifyRi
     for consumer, words in ended.items():
         [message] = [each for each in closed if consumer in each.partition("\n")[0]]
         assert words in message
+
+
+def test_an_outage_of_karrot_or_of_the_source_ends_no_incident(rig: NotifyRig, receiver: Receiver) -> None:
+    rig.tell("ERR")
+    rig.run(20)
+    rig.clock.advance(2 * STALE_AFTER_MS)
+    rig.restart()
+    rig.tell("OK", "heard-first", None)
+    rig.run(60)
+    rig.tell("ERR")
+    rig.run(60)
+    assert titles(receiver) == ["ERR: orders on prod-eu"]
+
+
+@pytest.mark.parametrize("status", ["STOP", "STALL", "REWIND", "NEW"])
+def test_a_group_with_an_unknown_status_silences_no_other_group(
+    rig: NotifyRig, receiver: Receiver, status: str
+) -> None:
+    rig.tell(status, "odd")
+    rig.tell("ERR")
+    rig.run(20)
+    assert titles(receiver) == ["ERR: orders on prod-eu"]
+
+
+def test_an_end_is_told_although_new_incidents_use_up_the_hourly_limit(tmp_path: Path, receiver: Receiver) -> None:
+    rig = NotifyRig(tmp_path, f'[channels.ops]\nurl = "{receiver.url()}"\nper_hour = 1\n')
+    rig.tell("ERR")
+    rig.run(20)
+    rig.tell("OK")
+    rig.run(20)
+    rig.tell("ERR", "newer")
+    rig.clock.advance(HOUR_S * 1000)
+    rig.tell("OK")
+    rig.tell("ERR", "newer")
+    rig.run(20)
+    assert titles(receiver)[1:] == ["Over: orders on prod-eu"]
+
+
+def test_what_another_version_noted_about_a_channel_is_no_error(rig: NotifyRig, receiver: Receiver) -> None:
+    rig.log.remember("notify", "channel ops", b'{"version": 9}')
+    rig.restart()
+    rig.tell("ERR")
+    rig.run(20)
+    assert titles(receiver) == ["ERR: orders on prod-eu"]
 
 
 def test_no_message_is_about_tests_burrow_itself_or_an_abandoned_group(rig: NotifyRig, receiver: Receiver) -> None:
