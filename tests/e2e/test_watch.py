@@ -123,7 +123,7 @@ def test_lag_by_partition_equals_that_of_kafkas_own_command(kafka: Kafka, topic:
     assert event["totallag"] == sum(each.lag or 0 for each in told) == 691
     assert event["maxlag"]["current_lag"] == 480
     assert [each["status"] for each in event["partitions"]] == ["STOP", "STOP", "OK"]
-    assert event["Extras"] == {"coordinator": "1", "members": "0", "state": "Empty"}
+    assert event["Extras"] == {"coordinator": "1", "members": "0", "rebalances": "0", "state": "Empty"}
 
 
 def test_watch_reads_groups_of_every_kind_from_kafka(kafka: Kafka, topic: str) -> None:
