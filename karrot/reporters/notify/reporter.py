@@ -194,7 +194,8 @@ class NotifyReporter:
     def _failed(self, channel: Channel, reason: str, text: str, now_ms: int) -> None:
         channel.failures += 1
         least_s = _THROTTLED_S if reason == "throttled" else 0
-        channel.retry_ms = now_ms + int(1000 * max(least_s, retry_delay_s(channel.failures, self._random, most_s=300)))
+        wait_s = max(least_s, retry_delay_s(channel.failures, self._random, most_s=_LONGEST_S))
+        channel.retry_ms = now_ms + int(1000 * wait_s)
         self._context.count(telemetry.REPORTER_FAILURES, reporter=self._context.name, reason=reason)
         waiting = f"{counted(channel.failures, 'failure')} in a row, {counted(len(channel.seen_ms), 'change')} waiting"
         channel.fact = f"{self._time()}: {text} ({waiting})"

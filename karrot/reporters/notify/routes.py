@@ -3,7 +3,7 @@
 import logging
 import re
 import tomllib
-from datetime import UTC, datetime, time
+from datetime import datetime, time
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
@@ -79,12 +79,10 @@ class Quiet:
             raise ValueError(f"{types.quoted(text)} must be like '22:00-07:00 Europe/Berlin', with an IANA zone")
 
     def has(self, wall_ms: int) -> bool:
-        now, start, end = (
-            datetime.fromtimestamp(wall_ms / 1000, UTC).astimezone(self._zone).time(),
-            self._start,
-            self._end,
-        )
-        return start <= now < end if start <= end else now >= start or now < end
+        now = datetime.fromtimestamp(wall_ms / 1000, self._zone).time()
+        if self._start < self._end:
+            return self._start <= now < self._end
+        return now >= self._start or now < self._end
 
 
 class Route(msgspec.Struct, forbid_unknown_fields=True):

@@ -1,7 +1,6 @@
 """A channel that is broken delays no other channel, and no channel reads names as markup or shows a secret."""
 
 import ssl
-from collections.abc import Iterator
 from email import message_from_bytes
 from email.policy import default
 from pathlib import Path
@@ -15,28 +14,11 @@ from markdown_it import MarkdownIt
 from karrot.reporters.notify.routes import Quiet, Sender, read_routes
 from support.burrow.lag_events import make_partition
 from support.reporters.notify_rig import NotifyRig, Receiver
-from support.servers.background_server import serve_in_thread
 from support.servers.self_signed_certificate import make_self_signed
 from support.service.free_ports import free_port
 
 FAILURES = "karrot_reporter_failures_total"
 EVIL = "<!channel> @everyone *b* _i_ ~s~ [x](http://evil) <b>`c` &amp; # -"
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    server = Receiver()
-    with serve_in_thread(server):
-        yield server
-        server.free.set()
-
-
-@pytest.fixture
-def other() -> Iterator[Receiver]:
-    server = Receiver()
-    with serve_in_thread(server):
-        yield server
-        server.free.set()
 
 
 def tell_evil(rig: NotifyRig) -> None:

@@ -1,6 +1,5 @@
 """The notify reporter says once when an incident opens, gets worse and closes, whatever happens in between."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -10,17 +9,8 @@ from karrot.delivery import Feed
 from karrot.event import ABANDONED, GroupKey, OffsetSample, Source
 from support.burrow.lag_events import make_partition
 from support.reporters.notify_rig import STALE_AFTER_MS, NotifyRig, Receiver
-from support.servers.background_server import serve_in_thread
 
 HOUR_S = 3600
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    server = Receiver()
-    with serve_in_thread(server):
-        yield server
-        server.free.set()
 
 
 @pytest.fixture

@@ -3,29 +3,18 @@
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
 from support.burrow.lag_events import make_event
 from support.eventlog.sqlite_log import open_sqlite
 from support.reporters.notify_rig import Receiver
-from support.servers.background_server import serve_in_thread
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 
 HTML = {"Accept": "text/html"}
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    server = Receiver()
-    with serve_in_thread(server):
-        yield server
 
 
 def service_with(tmp_path: Path, text: str, **settings: str) -> Service:
