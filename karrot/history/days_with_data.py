@@ -35,11 +35,15 @@ class Derived(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The note of derived days. ``unfinished`` days have their state before the run that began to derive them."""
+    """The note of derived days. ``unfinished`` days have their state before the run that began to derive them.
+
+    ``versions`` are the versions of the derived tables that belong together: those of the last run that ended.
+    """
 
     rules: str = ""
     days: dict[date, Derived] = {}
     unfinished: dict[date, Derived] = {}
+    versions: dict[str, int] = {}
 
 
 class Days(NamedTuple):

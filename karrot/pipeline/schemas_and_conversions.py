@@ -238,7 +238,7 @@ STREAMED: Final[Mapping[str, StructType]] = {
     "members": MEMBERS,
     "ends": ENDS,
 }
-"""The streamed tables: ``ingest`` and ``offsets`` write them batch by batch, below ``day=…/batch_id=…``."""
+"""The streamed tables: ``ingest`` and ``offsets`` write them batch by batch."""
 
 DERIVED: Final[Mapping[str, StructType]] = {
     "lag_minute": LAG_MINUTE,
@@ -252,9 +252,20 @@ DERIVED: Final[Mapping[str, StructType]] = {
     "partition_lag_minute": PARTITION_LAG_MINUTE,
     "rebalances": REBALANCES,
 }
-"""The derived tables: ``derive`` makes them day by day. A day has one file, and a large day has several."""
+"""The derived tables: ``derive`` makes them day by day, or piece by piece."""
+
+PIECES: Final = frozenset({"lag_minute", "verdict_runs", "rates_minute", "skew_minute"})
+"""The derived tables whose days are in four pieces of six hours."""
+
+PIECE_HOURS: Final = 6
 
 TABLES: Final[Mapping[str, StructType]] = {**STREAMED, **DERIVED}
+
+SUMMARIES: Final = "_summaries"
+"""A table of ``derive`` alone: the state of each group at the end of a day, from which incidents go on."""
+
+VERDICT_SUMMARIES: Final = StructType([*VERDICT_RUNS.fields, StructField("known_ids", ArrayType(STRING))])
+"""The columns of ``verdict_runs``, and ``known_ids``: the ids of incidents that ended before the row."""
 
 OFFSETS: Final = frozenset({"commits", "members", "ends"})
 """The streamed tables whose rows come from Kafka's offsets and not from events."""

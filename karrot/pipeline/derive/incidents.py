@@ -15,17 +15,16 @@ from datetime import date, datetime, timedelta
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from karrot.pipeline.derive.status_intervals import in_order, severity, silent_before, status_named
-from karrot.pipeline.schemas_and_conversions import GROUP, INCIDENTS, VERDICT_RUNS, columns_of, with_day
+from karrot.pipeline.schemas_and_conversions import GROUP, INCIDENTS, VERDICT_SUMMARIES, columns_of, with_day
 
 _OBSERVATION, _INCIDENT, _CLOSE, _DELETED = "observation", "incident", "close", "deleted"
 _ENDING = (_OBSERVATION, _CLOSE, _DELETED)
 _KNOWN_IDS = 64
 
-SUMMARY_RUNS = StructType([*with_day(VERDICT_RUNS), StructField("known_ids", ArrayType(StringType()))])
-"""The columns of ``verdict_runs``, and ``known_ids``: the ids of incidents that ended before the row."""
+SUMMARY_RUNS = with_day(VERDICT_SUMMARIES)
+"""The columns of runs that can begin with a summary."""
 
 
 def incidents(runs: DataFrame, *, silence: timedelta, as_of: datetime) -> DataFrame:

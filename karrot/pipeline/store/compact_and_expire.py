@@ -2,25 +2,30 @@
 
 An incident is on the day on which it began. Its row is deleted if the incident ended before the oldest kept day.
 
-The job writes a merged file to a staging folder, and then moves the file next to the day's batches. After that, the job
-deletes each merged batch by its name. So no row is ever missing, and a batch that ingest adds at the same time stays.
-For a moment, a reader can see rows of the day twice. After a crash, this lasts until the next run. ``derive`` counts
-each event once.
+Each day of a table is merged in one transaction, so a reader sees the small files or the merged file. The job then
+deletes the files that no version of the last `READERS_HOURS` has, and those that killed commands left.
 """
 
-import uuid
 from collections.abc import Set as AbstractSet
 from datetime import UTC, date, datetime, time, timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from karrot.history.days_with_data import Note
-from karrot.pipeline.schemas_and_conversions import SORTED_BY, STREAMED, TABLES, UNIQUE_BY, columns_of
+from karrot.history.days_with_data import Note, day_of
+from karrot.pipeline.schemas_and_conversions import DERIVED, STREAMED, SUMMARIES, TABLES, UNIQUE_BY, with_day
 from karrot.pipeline.store.hadoop_filesystem import delete, listing, literal
-from karrot.pipeline.store.table_files import WATCHED, Tables, days_present, digest, read_note, write_note
+from karrot.pipeline.store.table_files import (
+    WATCHED,
+    Tables,
+    by_day,
+    digest,
+    mark_format,
+    read_note,
+    write_note,
+)
 from karrot.text import counted_plain
 
 
@@ -35,34 +40,32 @@ class Compacted(NamedTuple):
 
 
 def compact(spark: SparkSession, tables: Tables, *, keep: timedelta, today: date) -> Compacted:
-    """Drop the days older than ``keep``, and merge the days before ``today`` that have more than one file.
-
-    Also delete files of killed batches in the streamed tables that are older than a day. No batch takes a day.
-    """
-    tables.sweep_batches(spark, STREAMED, before=datetime.combine(today - timedelta(days=1), time(), UTC))
+    """Drop the days older than ``keep``, merge the days before ``today`` that have more than one file, and clean up."""
     dropped = _drop(spark, tables, today - keep)
-    note, before = read_note(spark, tables), days_present(spark, tables)
-    merged, digests, count = 0, dict(before), 0
-    for day in sorted(before):
-        if day >= today:
-            continue
-        listed: list[str] = []
-        names: list[str] = []
-        for name in STREAMED:
-            files = _files(spark, tables, name, day)
-            listed += [f"{name}/{file}" for file in files if name in WATCHED]
-            if len(files) > 1:
-                merged, count = merged + len(files), count + 1
-                files = [_merge(spark, tables, name, day, files)]
-            names += [f"{name}/{file}" for file in files if name in WATCHED]
-        # If ingest has added a batch since `before`, the day stays changed, so that derive makes it again.
-        if digest(listed) == before[day]:
-            digests[day] = digest(names)
-    # With the new digests of unchanged days in the note, these days are not derived again.
-    known = {day: done for day, done in note.days.items() if before.get(day) == done.files}
-    renamed = {day: replace(done, files=digests[day]) for day, done in known.items()}
-    write_note(spark, tables, Note(note.rules, {**note.days, **renamed}, note.unfinished))
+    files = {name: tables.files(spark, name) for name in STREAMED}
+    before = by_day({name: files[name] for name in WATCHED})
+    merged, count = 0, 0
+    for name, listed in files.items():
+        for day in sorted({file.day for file in listed if file.day < today}):
+            of_day = [file for file in listed if file.day == day]
+            if len(of_day) > 1:
+                made = tables.merge(spark, name, of_day, UNIQUE_BY.get(name))
+                files[name] = [*(file for file in files[name] if file.day != day), *made]
+                merged, count = merged + len(of_day), count + len(made)
+    # A merged day keeps its rows, so derive need not make the day again. If ingest has added a batch to the day since
+    # `before`, the batch is not in `after`, and derive makes the day again.
+    note, after = read_note(spark, tables), by_day({name: files[name] for name in WATCHED})
+    known = {day: done for day, done in note.days.items() if done.files == digest(before.get(day, ()))}
+    renamed = {day: replace(done, files=digest(after[day])) for day, done in known.items() if day in after}
+    _write_note(spark, tables, replace(note, days=note.days | renamed))
+    for name in (*TABLES, SUMMARIES):
+        tables.vacuum(spark, name, note.versions.get(name))
     return Compacted(merged, count, dropped)
+
+
+def _write_note(spark: SparkSession, tables: Tables, note: Note) -> None:
+    """Write the note, with the newest versions of the derived tables unless a run of ``derive`` was interrupted."""
+    write_note(spark, tables, note if note.unfinished else replace(note, versions=tables.newest(spark, DERIVED)))
 
 
 def _drop(spark: SparkSession, tables: Tables, oldest: date) -> list[date]:
@@ -70,14 +73,15 @@ def _drop(spark: SparkSession, tables: Tables, oldest: date) -> list[date]:
     dropped: set[date] = set()
     for name in TABLES:
         lasting = _drop_ended(spark, tables, oldest) if name == "incidents" else frozenset[date]()
-        for day in tables.days(spark, name):
-            if day < oldest and day not in lasting:
-                tables.drop_day(spark, name, day)
-                dropped.add(day)
+        if days := {day for day in tables.days(spark, name) if day < oldest and day not in lasting}:
+            tables.drop_days(spark, name, days)
+            dropped |= days
     if dropped:
         note = read_note(spark, tables)
-        kept = ({day: each for day, each in noted.items() if day >= oldest} for noted in (note.days, note.unfinished))
-        write_note(spark, tables, Note(note.rules, *kept))
+        kept, unfinished = (
+            {day: each for day, each in noted.items() if day >= oldest} for noted in (note.days, note.unfinished)
+        )
+        _write_note(spark, tables, replace(note, days=kept, unfinished=unfinished))
     return sorted(dropped)
 
 
@@ -95,23 +99,24 @@ def _drop_ended(spark: SparkSession, tables: Tables, oldest: date) -> AbstractSe
     return {row.day for row in counted if row.lasting}
 
 
-def _files(spark: SparkSession, tables: Tables, name: str, day: date) -> list[str]:
-    """Return the files of a day, each ``YYYY-MM-DD/batch_id=…/name``."""
-    batches = listing(spark, tables.path(name, f"day={day}"))
-    return [
-        f"{day}/{batch}/{file}"
-        for batch in batches
-        if batch.startswith("batch_id=")
-        for file in listing(spark, tables.path(name, f"day={day}", batch))
-        if file.endswith(".parquet")
-    ]
+_OLD_NOTES: Final = ("_derived.json", "_summaries")
 
 
-def _merge(spark: SparkSession, tables: Tables, name: str, day: date, files: list[str]) -> str:
-    place = f"{day}/batch_id=merged-{uuid.uuid4().hex[:12]}/{name}.parquet"
-    paths = [literal(tables.path(name, f"day={file}")) for file in files]
-    rows = spark.read.schema(STREAMED[name]).parquet(*paths).dropDuplicates(UNIQUE_BY.get(name))
-    tables.write_file(rows.select(*columns_of(STREAMED[name])), SORTED_BY[name], name, f"day={place}")
-    for batch in {file.rpartition("/")[0] for file in files}:
-        delete(spark, tables.path(name, f"day={batch}"))
-    return place
+def convert(spark: SparkSession, tables: Tables) -> int:
+    """Convert the tables of Karrot 2.0.0a1, which were plain Parquet, and return the number of converted days.
+
+    The days of the streamed tables are copied. The derived tables are deleted, so that ``derive`` makes them again. The
+    caller must be the only command on these tables. A conversion that was interrupted can run again.
+    """
+    converted = 0
+    for name in STREAMED:
+        for entry in listing(spark, tables.path(name)):
+            if (day := day_of(entry)) is not None:
+                old = spark.read.schema(with_day(STREAMED[name])).option("basePath", tables.path(name))
+                tables.append(old.parquet(literal(tables.path(name, entry))), name, f"converted-{day}")
+                delete(spark, tables.path(name, entry))
+                converted += 1
+    for path in (*_OLD_NOTES, *DERIVED):
+        delete(spark, tables.path(path))
+    mark_format(spark, tables)
+    return converted

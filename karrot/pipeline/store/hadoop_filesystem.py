@@ -1,36 +1,44 @@
 """Reads, writes and lists files on any file system that Hadoop knows.
 
 URLs such as ``s3a://`` and ``hdfs://`` go through Hadoop in the JVM. Local paths go through the operating system. On
-each of them, a file is replaced in one step, so a reader sees the old file or the new one.
+each of them, a small file is replaced in one step, so a reader sees the old file or the new one.
 
 - Local: a rename, after the file is flushed to the disk. So a power failure leaves the old file or the new one.
-- Object stores (S3): a PUT over the old object. A rename there is a copy and a delete, and needs a free name.
+- Object stores (S3): a PUT over the old object.
 - HDFS and others: a rename that may overwrite.
 """
 
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from karrot.eventlog.locks import flush
+from karrot.history.delta_tables import s3_options
 from karrot.settings.types import hadoop_url
 
 _SCHEME = re.compile(r"^([a-z0-9+.-]+):/+", re.ASCII)
 _WILD = re.compile(r"[\\*?\[\]{}]")
 _OBJECT_STORES: Final = frozenset({"s3", "s3a", "s3n", "gs"})
+_S3A_OPTIONS: Final = {
+    "access.key": "aws_access_key_id",
+    "secret.key": "aws_secret_access_key",
+    "session.token": "aws_session_token",
+    "endpoint": "aws_endpoint_url",
+    "endpoint.region": "aws_region",
+}
 _IF_NONE_MATCH: Final = "fs.option.create.conditional.overwrite"
 """Without this option, Hadoop's client for S3 asks whether the object exists, and then overwrites the object anyway."""
-
-_COPY_BYTES: Final = 1024 * 1024
 
 
 def literal(path: str) -> str:
@@ -62,6 +70,28 @@ def place_for(spark: SparkSession, place: str) -> str:
     return place if has_own else hadoop_url(place)
 
 
+def delta_place(spark: SparkSession, path: str) -> tuple[str, dict[str, str]]:
+    """Return the URL and the ``storage_options`` with which deltalake opens the table at a path.
+
+    S3's options are boto3's, unless the configuration of Hadoop's client (``fs.s3a.…``) has others.
+    """
+    if local := local_path(spark, path):
+        return str(local), {}
+    if not path.startswith(("s3:", "s3a:", "s3n:")):
+        return path, {}
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 (as below)
+    given = {option: hadoop.get(f"fs.s3a.{name}") or "" for name, option in _S3A_OPTIONS.items()}
+    endpoint = given["aws_endpoint_url"]
+    if endpoint and "://" not in endpoint:
+        is_plain = hadoop.get("fs.s3a.connection.ssl.enabled") == "false"
+        given["aws_endpoint_url"] = f"http{'' if is_plain else 's'}://{endpoint}"
+    if given["aws_endpoint_url"].startswith("http://"):
+        given["allow_http"] = "true"
+    return f"s3://{path.partition('://')[2]}", s3_options(os.environ) | {
+        key: text for key, text in given.items() if text
+    }
+
+
 def exists(spark: SparkSession, path: str) -> bool:
     local = local_path(spark, path)
     return local.exists() if local else bool(_hadoop(spark, path).exists(_path(spark, path)))
@@ -83,11 +113,59 @@ def make_directory(spark: SparkSession, path: str) -> None:
         _hadoop(spark, path).mkdirs(_path(spark, path))
 
 
+class FoundFile(NamedTuple):
+    """A file, its path below the listed directory, and its size in bytes."""
+
+    path: str
+    size: int
+
+
+def data_files_below(spark: SparkSession, directory: str) -> list[FoundFile]:
+    """List the files below a directory, without those whose name begins with ``.`` or ``_``."""
+    files, root = _hadoop(spark, directory), _path(spark, directory)
+    found = _unless_missing(partial(files.listFiles, root, True))
+    above, listed = f"{plain_url(str(files.makeQualified(root).toString()))}/", list[FoundFile]()
+    while found is not None and found.hasNext():
+        status = found.next()
+        if status.getPath().getName()[0] not in "._":
+            path = plain_url(str(status.getPath().toString())).removeprefix(above)
+            listed.append(FoundFile(path, int(status.getLen())))
+    return sorted(listed)
+
+
+def rows_in(spark: SparkSession, path: str) -> int:
+    """Return the number of rows of a Parquet file, from its footer."""
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 (as below)
+    parquet = _jvm(spark).org.apache.parquet.hadoop
+    reader = parquet.ParquetFileReader.open(parquet.util.HadoopInputFile.fromPath(_path(spark, path), hadoop))
+    with closing(reader):
+        return int(reader.getRecordCount())
+
+
 def flush_files(spark: SparkSession, directory: str) -> None:
     """Flush the files and names below a local directory to the disk. Other file systems flush a file at its closing."""
     if (local := local_path(spark, directory)) and local.is_dir():
         for entry in [*local.rglob("*"), local, *local.parents[:2]]:
             flush(entry)
+
+
+def flush_new(spark: SparkSession, directory: str, since_s: float) -> None:
+    """Flush the files of a local directory that were written since a time (epoch seconds), and their names."""
+    if local := local_path(spark, directory):
+        for entry in local.iterdir():
+            if entry.stat().st_mtime >= since_s - 1:
+                flush(entry)
+        for folder in (local, *local.parents[:2]):
+            flush(folder)
+
+
+def remove_empty_folders(spark: SparkSession, directory: str, *, older_than: timedelta) -> None:
+    """Delete the folders below a local directory that have no files. Other file systems keep them or have none."""
+    if local := local_path(spark, directory):
+        for parent, _, _ in os.walk(local, topdown=False):
+            with suppress(OSError):  # it has files
+                if time.time() - Path(parent).stat().st_mtime > older_than.total_seconds():
+                    Path(parent).rmdir()
 
 
 def delete(spark: SparkSession, path: str) -> None:
@@ -101,41 +179,18 @@ def delete(spark: SparkSession, path: str) -> None:
 
 
 def rename_over(spark: SparkSession, source: str, target: str) -> None:
-    """Move a file to another name, and replace the file that has this name. Raises OSError and Py4JJavaError."""
+    """Move a small file to another name, and replace the file that has this name. Raises OSError and Py4JJavaError."""
     if (old := local_path(spark, source)) and (new := local_path(spark, target)):
-        new.parent.mkdir(parents=True, exist_ok=True)
         flush(old)
         os.replace(old, new)  # noqa: PTH105 (os.replace says that it overwrites)
         flush(new.parent)
-        flush(new.parent.parent)  # it may have a new directory
         return
     files = _hadoop(spark, target)
-    if files.getScheme() in _OBJECT_STORES:
-        _put_over(spark, source, target)
-        return
-    files.mkdirs(_path(spark, target).getParent())
     jvm, gateway = _jvm(spark), cast("Any", spark.sparkContext._gateway)  # noqa: SLF001 (as below)
     options = gateway.new_array(jvm.org.apache.hadoop.fs.Options.Rename, 1)
     options[0] = jvm.org.apache.hadoop.fs.Options.Rename.OVERWRITE
     context = jvm.org.apache.hadoop.fs.FileContext.getFileContext(files.getUri(), files.getConf())
     context.rename(*(files.makeQualified(_path(spark, each)) for each in (source, target)), options)
-
-
-def _put_over(spark: SparkSession, source: str, target: str) -> None:
-    """Copy an object over another one, and delete the source.
-
-    The store shows the object when the stream is closed. After an error in the copy, the stream must not be closed,
-    because half an object would replace the old one.
-    """
-    with closing(_hadoop(spark, source).open(_path(spark, source))) as read:
-        written = _hadoop(spark, target).create(_path(spark, target), True)
-        try:
-            _jvm(spark).org.apache.hadoop.io.IOUtils.copyBytes(read, written, _COPY_BYTES, False)
-        except BaseException:
-            written.abort()
-            raise
-        written.close()
-    delete(spark, source)
 
 
 def create_new(spark: SparkSession, path: str, text: str) -> None:

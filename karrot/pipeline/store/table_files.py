@@ -1,82 +1,139 @@
-"""Locates and reads the tables in their directory, replaces a batch or a day of a table, and finds changed days.
+"""Reads the pipeline's tables, and commits batches and days to them.
 
-```
-<tables>/events/day=2026-11-20/batch_id=3f0c9a1e-000004/part-….zstd.parquet      streamed: a folder for each batch
-<tables>/lag_minute/day=2026-11-20/lag_minute.parquet                            derived: one sorted file per day
-<tables>/lag_minute/day=2026-11-20/lag_minute-0830.parquet                       more files of a large day
-```
+Spark writes plain Parquet files under new names into a new folder. Then the driver commits the files to the log of the
+table (Delta Lake) in one transaction, together with the removal of the files that they replace. So a reader sees all of
+a write or nothing, and keeps the version that it opened. See `karrot.history.delta_tables` for the names of the files.
 
-Names that begin with ``.`` or ``_`` are not data: Spark, DuckDB, Athena and Trino ignore them.
-
-Spark gives its files new names with every write. So the names of a day's files change when rows are added, rewritten or
-removed. The note ``_derived.json`` holds a digest of each day's names, and the rules by which the days were derived. If
-the names or the rules change, ``derive`` makes the day again.
+The note ``_derived.json`` has a digest of the files of each day, and the rules by which the days were derived. If the
+files or the rules change, ``derive`` makes the day again. The note also has the versions of the derived tables that
+belong together.
 """
 
 import hashlib
+import json
+import random
+import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from datetime import date, datetime
-from pathlib import Path
-from typing import Final, Self
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType
+from pyspark.sql.types import StringType, StructType
 
-from karrot.history.days_with_data import NOTE, Note, day_of, note_of
-from karrot.pipeline.schemas_and_conversions import SORTED_BY, STREAMED, TABLES, columns_of, rows, with_day
+from karrot.history.days_with_data import NOTE, Note, note_of
+from karrot.history.delta_tables import LOG, DataFile, data_files, open_table, why
+from karrot.pipeline.schemas_and_conversions import (
+    PIECES,
+    SORTED_BY,
+    STREAMED,
+    SUMMARIES,
+    TABLES,
+    VERDICT_SUMMARIES,
+    columns_of,
+    rows,
+    with_day,
+)
 from karrot.pipeline.store.hadoop_filesystem import (
+    data_files_below,
     delete,
-    exists,
+    delta_place,
     flush_files,
-    listing,
+    flush_new,
     literal,
     local_path,
-    newest_ms,
     place_for,
-    plain_url,
     read_text,
-    rename_over,
+    remove_empty_folders,
+    rows_in,
     write_text,
 )
 from karrot.settings.types import s3_url
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 _WRITER: Final = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     # A cluster's default must not split the one file of a day.
     "maxRecordsPerFile": "0",
 }
-_STAGING, _BATCH_STAGING = ".staging", ".spark-staging-"
+_SCHEMAS: Final[Mapping[str, StructType]] = {**TABLES, SUMMARIES: VERDICT_SUMMARIES}
+_SORTED_BY: Final[Mapping[str, tuple[str, ...]]] = {**SORTED_BY, SUMMARIES: ("cluster", "consumer")}
 SOURCES: Final = ("events", "partitions")
 """The tables that ``ingest`` makes from events."""
 
 WATCHED: Final = (*SOURCES, "commits", "members", "ends")
 """The tables from which other tables are derived."""
 
+READERS_HOURS: Final = 24
+"""How long ``compact`` keeps the files of an old version. No reader may keep a version for longer."""
+
+_PROPERTIES: Final = {
+    "delta.deletedFileRetentionDuration": f"interval {READERS_HOURS} hours",
+    # Each commit since the last checkpoint costs a reader two requests on S3.
+    "delta.checkpointInterval": "10",
+}
+_PROPERTIES_OF_STREAMED: Final = {**_PROPERTIES, "delta.logRetentionDuration": f"interval {READERS_HOURS} hours"}
+"""A following command commits every few seconds. The log of a derived table stays for 30 days, Delta's default."""
+
+_CURE: Final = (
+    "Restore the file. If it is lost, delete the directory of the table. If derive made the table, also delete "
+    "<tables>/_derived.json and run derive. If not, run the command that made it, with a new --checkpoint."
+)
+_ATTEMPTS: Final = 30
+_AGAIN_S: Final = 0.2
+
+
+class TablesChanged(RuntimeError):  # noqa: N818 (names what happened)
+    """Another command changed files that this command was about to replace. The message says what to do."""
+
+
+class UnreadableTable(RuntimeError):  # noqa: N818 (names the state of the table)
+    """The log of a table cannot be read, or one of its files is missing or damaged. The message says what to do."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tables:
     """The tables below one directory: a local path, or a URL of a file system that Hadoop supports (``s3a://…``).
 
-    ``require`` raises an error if the tables must not be written any more (`karrot.pipeline.store.write_lease`).
+    ``require`` raises an error if the tables must not be written any more (`karrot.pipeline.store.write_lease`). A
+    table with a number in ``versions`` is read at this version, and other tables at their newest version. Reads and
+    writes raise `UnreadableTable`.
     """
 
     directory: str
     require: Callable[[], object] = lambda: None
+    versions: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
     def at(cls, spark: SparkSession, place: str) -> Self:
         return cls(place_for(spark, place))
+
+    def together(self, spark: SparkSession) -> Self:
+        """Return the same tables at versions that belong together and do not change any more.
+
+        The derived tables are those of the last ``derive`` that ended, and the streamed tables are the newest.
+        """
+        return replace(self, versions=self.newest(spark, TABLES) | read_note(spark, self).versions)
 
     def path(self, name: str, *below: str) -> str:
         return "/".join([self.directory.rstrip("/"), name, *below])
 
     def checkpoint(self, job: str) -> str:
         return self.path("_checkpoints", job)
+
+    def files(self, spark: SparkSession, name: str) -> Sequence[DataFile]:
+        """The data files of a table; none if the table does not exist."""
+        table = self._open(spark, name)
+        return [] if table is None else data_files(table)
+
+    def days(self, spark: SparkSession, name: str) -> list[date]:
+        return sorted({file.day for file in self.files(spark, name)})
 
     def read(
         self, spark: SparkSession, name: str, *, days: Iterable[date] | None = None, batches: bool = False
@@ -85,141 +142,223 @@ class Tables:
 
         The result is empty if the table does not exist.
         """
-        schema = with_day(TABLES[name])
+        wanted = None if days is None else {*days}
+        files = [file for file in self.files(spark, name) if wanted is None or file.day in wanted]
+        return self.read_files(spark, name, files, batches=batches)
+
+    def read_files(
+        self, spark: SparkSession, name: str, files: Sequence[DataFile], *, batches: bool = False
+    ) -> DataFrame:
+        """Read some data files of a table, as `read` does."""
+        schema = with_day(_SCHEMAS[name])
         if batches:
             schema = schema.add("batch_id", "string")
-        table = self.path(name)
-        paths = [table] if days is None else [self.path(name, f"day={day.isoformat()}") for day in sorted(set(days))]
-        there = [path for path in paths if exists(spark, path)]
-        if not there:
+        if not files:
             # The filter lets the optimizer see that the table is empty, and leave out the steps that depend on the
             # table.
             return spark.range(0).where(F.lit(False)).select(rows([], schema))
-        reader = spark.read.schema(schema).option("basePath", table)
-        return reader.parquet(*map(literal, there)).select(*columns_of(schema))
+        self._require_whole(spark, name, files)
+        in_path = schema if batches else schema.add("batch_id", "string")
+        reader = spark.read.schema(in_path).option("basePath", self.path(name))
+        read = reader.parquet(*(literal(self.path(name, file.path)) for file in files))
+        if batches:
+            read = read.withColumn("batch_id", F.substring_index("batch_id", ".", 1))
+        return read.select(*columns_of(schema))
 
-    def days(self, spark: SparkSession, name: str) -> list[date]:
-        found = map(day_of, listing(spark, self.path(name)))
-        return sorted(day for day in found if day is not None)
+    def append(self, df: DataFrame, name: str, batch_id: str) -> int:
+        """Commit a batch of a streamed table, and return the number of its rows.
 
-    def write_batch(self, df: DataFrame, name: str, batch_id: str) -> None:
-        """Write one batch of a streamed table into its own folders; ``df`` has the schema's columns and ``day``.
-
-        If the batch is written again, it overwrites its own files. On a local file system, a rename makes all rows of a
-        day visible at once, and the rows are on the disk when the call returns. On an object store, the files of the
-        batch appear one after the other.
+        ``df`` has the schema's columns and ``day``. If the batch was committed before, its old rows are removed in the
+        same transaction. On a local file system, the rows are on the disk when the call returns.
         """
-        self.require()
-        columns = columns_of(with_day(STREAMED[name]))
-        writer = df.select(*columns, F.lit(batch_id).alias("batch_id")).write.mode("overwrite").options(**_WRITER)
         # Only names get dictionaries: for numbers and timestamps, they cost time and space.
         plain = {
-            f"parquet.enable.dictionary#{field.name}": "false"
-            for field in STREAMED[name]
-            if name in SOURCES and (field.name == "event_id" or not isinstance(field.dataType, StringType))
+            f"parquet.enable.dictionary#{column.name}": "false"
+            for column in _SCHEMAS[name]
+            if name in SOURCES and (column.name == "event_id" or not isinstance(column.dataType, StringType))
         }
-        writer.options(partitionOverwriteMode="dynamic", **plain).partitionBy("day", "batch_id").parquet(
-            self.path(name), compression="zstd"
+        files = self._written(df.select(*columns_of(with_day(_SCHEMAS[name]))), name, batch_id, plain)
+        self._commit(df.sparkSession, name, files, lambda file: file.batch_id == batch_id)
+        return sum(file.rows for file in files)
+
+    def drop_batch(self, spark: SparkSession, name: str, batch_id: str) -> None:
+        """Remove the rows of a batch, if it was committed before."""
+        self._commit(spark, name, (), lambda file: file.batch_id == batch_id)
+
+    def replace_days(
+        self,
+        df: DataFrame,
+        name: str,
+        days: Iterable[date],
+        *,
+        pieces: Collection[tuple[date, int]] | None = None,
+        batch_id: str = "",
+    ) -> None:
+        """Replace days of a derived table by the rows of ``df``, which has the schema's columns and ``day``.
+
+        For a table with `PIECES`, ``df`` also has ``piece``, and ``pieces`` limits the replacement. A day or piece is
+        one sorted file, or none without rows.
+        """
+        chosen, by = {*days}, ["day", *(["piece"] if name in PIECES else [])]
+        columns = [*columns_of(_SCHEMAS[name]), *by]
+        ordered = df.select(*columns).repartition(*by).sortWithinPartitions(*by, *_SORTED_BY[name])
+        files = self._written(ordered, name, batch_id or _new_batch("derived"), {}, by)
+        self._commit(
+            df.sparkSession,
+            name,
+            files,
+            lambda file: file.day in chosen and (pieces is None or (file.day, file.piece) in pieces),
+            is_exclusive=True,
         )
-        if local := local_path(df.sparkSession, self.path(name)):
-            for folder in local.glob(f"day=*/batch_id={batch_id}"):
-                flush_files(df.sparkSession, str(folder))
 
-    def rows_of_batch(self, spark: SparkSession, name: str, batch_id: str, days: Iterable[date]) -> int:
-        places = [self.path(name, f"day={day.isoformat()}", f"batch_id={batch_id}") for day in sorted(set(days))]
-        # Read the batch by its paths. A filter on the batch would list all files of the day.
-        there = [literal(path) for path in places if exists(spark, path)]
-        return spark.read.schema(STREAMED[name]).parquet(*there).count() if there else 0
+    def merge(
+        self, spark: SparkSession, name: str, files: Sequence[DataFile], unique_by: list[str] | None
+    ) -> Sequence[DataFile]:
+        """Replace files of one day of a streamed table by one sorted file with the same rows, each of them once.
 
-    def drop_batch(self, spark: SparkSession, name: str, batch_id: str, days: Iterable[date]) -> None:
-        """Delete a batch's files of these days, so that it can be written again with other rows or without any."""
-        for day in days:
-            self._drop(spark, name, f"day={day.isoformat()}", f"batch_id={batch_id}")
-
-    def replace_days(self, df: DataFrame, name: str, days: Iterable[date]) -> None:
-        """Replace days of a derived table by the rows of ``df``, as `replace_files` does. A day has one file."""
-        self.replace_files(df, name, dict.fromkeys(days, f"{name}.parquet"))
-
-    def replace_files(self, df: DataFrame, name: str, files: Mapping[date, str]) -> None:
-        """Replace one file of each day by the rows of ``df``, which has the schema's columns and ``day``.
-
-        A file without rows is deleted. Each file is replaced in one step, so a reader sees the old or the new file.
+        Return the file. Raises `TablesChanged` if one of the files was removed meanwhile.
         """
-        ordered = df.select(*columns_of(with_day(TABLES[name]))).repartition("day")
-        with self._staged(ordered.sortWithinPartitions("day", *SORTED_BY[name]), name, "day") as staged:
-            for day, file in sorted(files.items()):
-                self._replace(df.sparkSession, name, f"day={day.isoformat()}", file, staged)
+        found = self.read_files(spark, name, files).dropDuplicates(unique_by)
+        ordered = found.repartition(1).sortWithinPartitions(*_SORTED_BY[name])
+        merged, old = self._written(ordered, name, _new_batch("merged"), {}), {file.path for file in files}
+        self._commit(spark, name, merged, lambda file: file.path in old, merges=len(old))
+        return merged
 
-    def _replace(self, spark: SparkSession, name: str, day: str, file: str, staged: str) -> None:
-        written = [entry for entry in listing(spark, f"{staged}/{day}") if entry.endswith(".parquet")]
+    def drop_days(self, spark: SparkSession, name: str, days: Collection[date]) -> None:
+        self._commit(spark, name, (), lambda file: file.day in days)
+
+    def newest(self, spark: SparkSession, names: Iterable[str]) -> dict[str, int]:
+        """The newest versions of the tables with these names that exist."""
+        found = ((name, self._open(spark, name, newest=True)) for name in names)
+        return {name: table.version() for name, table in found if table is not None}
+
+    def vacuum(self, spark: SparkSession, name: str, keep: int | None) -> None:
+        """Delete the files that no version of the last `READERS_HOURS` has, nor the version ``keep``.
+
+        Also delete the old folders without files, which a local file system has.
+        """
+        if (table := self._open(spark, name, newest=True)) is None:
+            return
+        table.vacuum(dry_run=False, full=True, keep_versions=None if keep is None else [keep])
+        remove_empty_folders(spark, self.path(name), older_than=timedelta(hours=READERS_HOURS))
+
+    def _written(
+        self,
+        df: DataFrame,
+        name: str,
+        batch_id: str,
+        options: Mapping[str, str],
+        by: Sequence[str] = ("day",),
+    ) -> list[DataFile]:
+        """Write rows into a new folder, and return its files, which no version of the table has yet."""
+        spark, folder = df.sparkSession, f"batch_id={batch_id}.{uuid.uuid4().hex[:8]}"
+        path = self.path(name, folder)
         self.require()
-        if written:
-            (only,) = written
-            rename_over(spark, f"{staged}/{day}/{only}", self.path(name, day, file))
-        else:
-            is_last = listing(spark, self.path(name, day)) in ([], [file])
-            delete(spark, self.path(name, day) if is_last else self.path(name, day, file))
-
-    def write_file(self, df: DataFrame, by: Iterable[str], *place: str) -> None:
-        """Write all rows of ``df`` into one file, sorted, at a place below the tables, in one step."""
-        with self._staged(df.repartition(1).sortWithinPartitions(*by), place[0]) as staged:
-            (written,) = (entry for entry in listing(df.sparkSession, staged) if entry.endswith(".parquet"))
-            self.require()
-            rename_over(df.sparkSession, f"{staged}/{written}", self.path(*place))
-
-    @contextmanager
-    def _staged(self, rows: DataFrame, name: str, *by: str) -> Iterator[str]:
-        """Write rows to a new path, yield the path, and delete what is left there."""
-        path = self.path(_STAGING, f"{name}-{uuid.uuid4().hex}")
         try:
-            rows.write.options(**_WRITER).partitionBy(*by).parquet(path, compression="zstd")
-            yield path
-        finally:
-            delete(rows.sparkSession, path)
+            df.write.options(**_WRITER, **options).partitionBy(*by).parquet(path, compression="zstd")
+            flush_files(spark, path)
+            found = [
+                DataFile.at(f"{folder}/{file.path}", file.size, rows_in(spark, f"{path}/{file.path}"))
+                for file in data_files_below(spark, path)
+            ]
+        except BaseException:
+            delete(spark, path)
+            raise
+        if not found:
+            delete(spark, path)
+        return found
 
-    def drop_other_files(self, spark: SparkSession, name: str, day: date) -> None:
-        """Delete the files of a day of a derived table that are not the file of the whole day."""
-        for file in listing(spark, self.path(name, f"day={day.isoformat()}")):
-            if file != f"{name}.parquet" and file.endswith(".parquet"):
-                self._drop(spark, name, f"day={day.isoformat()}", file)
+    def _commit(
+        self,
+        spark: SparkSession,
+        name: str,
+        added: Sequence[DataFile],
+        is_old: Callable[[DataFile], bool],
+        *,
+        is_exclusive: bool = False,
+        merges: int = 0,
+    ) -> None:
+        """Add and remove files of a table in one transaction.
 
-    def drop_day(self, spark: SparkSession, name: str, day: date) -> None:
-        self._drop(spark, name, f"day={day.isoformat()}")
-
-    def _drop(self, spark: SparkSession, *place: str) -> None:
-        self.require()
-        delete(spark, self.path(*place))
-
-    def sweep_staging(self, spark: SparkSession) -> None:
-        """Delete files that killed derive and compact runs left. The caller must hold the ``derived`` lease."""
-        delete(spark, self.path(_STAGING))
-
-    def sweep_batches(self, spark: SparkSession, names: Iterable[str], *, before: datetime | None = None) -> None:
-        """Delete what killed batches left in these tables, if it was written ``before`` a time.
-
-        Without a time, the caller must hold the tables' lease.
+        If another command commits at the same time, the commit is tried again. But if it ``is_exclusive`` or ``merges``
+        this number of files, it raises `TablesChanged`: its rows may depend on the files that the other one changed.
         """
-        for path in (self.path(name, entry) for name in names for entry in listing(spark, self.path(name))):
-            if path.rpartition("/")[2].startswith(_BATCH_STAGING) and (
-                before is None or newest_ms(spark, path) < before.timestamp() * 1_000
-            ):
-                delete(spark, path)
+        from deltalake.exceptions import CommitFailedError, DeltaError  # noqa: PLC0415 (an extra)
+        from deltalake.transaction import AddAction, RemoveAction  # noqa: PLC0415 (an extra)
+
+        for attempt in range(1, _ATTEMPTS + 1):
+            table = self._open(spark, name, newest=True)
+            old = [] if table is None else [file for file in data_files(table) if is_old(file)]
+            if not added and not old:
+                return
+            if merges not in (0, len(old)):
+                raise TablesChanged(f"another command changed {s3_url(self.path(name))}: run the command again")
+            self.require()
+            began_s = time.time()
+            now_ms = int(began_s * 1_000)
+            try:
+                table = _with_all_columns(table, name) if table is not None else self._created(spark, name)
+                actions: list[AddAction | RemoveAction] = [
+                    RemoveAction(file.path, not merges, now_ms, file.size, file.partition) for file in old
+                ]
+                for file in added:
+                    stats = json.dumps({"numRecords": file.rows})
+                    actions.append(AddAction(file.path, file.size, file.partition, now_ms, not merges, stats))
+                table.create_write_transaction(actions, "append", table.schema(), ["day"])
+            except CommitFailedError as error:
+                if is_exclusive or attempt == _ATTEMPTS:
+                    place = s3_url(self.path(name))
+                    raise TablesChanged(f"another command changed {place} ({why(error)}): run it again") from error
+                time.sleep(_AGAIN_S * random.random())  # noqa: S311 (no secret)
+            except (DeltaError, OSError) as error:
+                raise UnreadableTable(f"{s3_url(self.path(name))} cannot be written: {why(error)}") from error
+            else:
+                flush_new(spark, self.path(name, LOG), began_s)
+                return
+
+    def _created(self, spark: SparkSession, name: str) -> "DeltaTable":
+        from deltalake import DeltaTable, Schema  # noqa: PLC0415 (an extra)
+
+        place, options = delta_place(spark, self.path(name))
+        schema = Schema.from_json(with_day(_SCHEMAS[name]).json())
+        properties = _PROPERTIES_OF_STREAMED if name in STREAMED else _PROPERTIES
+        return DeltaTable.create(
+            place, schema, mode="ignore", partition_by=["day"], configuration={**properties}, storage_options=options
+        )
+
+    def _open(self, spark: SparkSession, name: str, *, newest: bool = False) -> "DeltaTable | None":
+        from deltalake.exceptions import DeltaError  # noqa: PLC0415 (an extra)
+
+        place, options = delta_place(spark, self.path(name))
+        try:
+            return open_table(place, options, None if newest else self.versions.get(name))
+        except (DeltaError, OSError) as error:
+            raise UnreadableTable(f"{s3_url(self.path(name))} cannot be read: {why(error)}") from error
+
+    def _require_whole(self, spark: SparkSession, name: str, files: Iterable[DataFile]) -> None:
+        """Raise `UnreadableTable` if a local file is missing or too short. Spark reads an empty file as no rows."""
+        if (local := local_path(spark, self.path(name))) is None:
+            return
+        for file in files:
+            path = local / file.path
+            size = path.stat().st_size if path.exists() else None
+            if size != file.size:
+                state = "is missing" if size is None else f"has {size} bytes of {file.size}"
+                raise UnreadableTable(f"{path} {state}. {_CURE}")
 
 
-def sound(table: DataFrame) -> DataFrame:
-    """Return the same table. Raises OSError if one of its files is empty: a power failure can leave empty files.
+def _new_batch(kind: str) -> str:
+    return f"{kind}-{uuid.uuid4().hex[:12]}"
 
-    Spark would read an empty file as no rows.
-    """
-    for url in table.inputFiles():
-        path = Path(plain_url(url).removeprefix("file:"))
-        with suppress(FileNotFoundError):  # the path is a URL, or compact has merged the file
-            if path.stat().st_size == 0:
-                cure = (
-                    "Delete this file. If derive made it, also delete <tables>/_derived.json and run derive. If not, "
-                    "run the command that made it, with a new --checkpoint."
-                )
-                raise OSError(f"{path} is empty, so it is damaged. {cure}")
+
+def _with_all_columns(table: "DeltaTable", name: str) -> "DeltaTable":
+    """Add the columns that an older Karrot did not have to the schema of the table."""
+    from deltalake import Schema  # noqa: PLC0415 (an extra)
+
+    known = {column.name for column in table.schema().fields}
+    if missing := [column for column in _SCHEMAS[name] if column.name not in known]:
+        table.alter.add_columns(Schema.from_json(StructType(missing).json()).fields)
+        table.update_incremental()
     return table
 
 
@@ -234,27 +373,23 @@ def read_note(spark: SparkSession, tables: Tables) -> Note:
 
 def write_note(spark: SparkSession, tables: Tables, note: Note) -> None:
     tables.require()
-    ordered = Note(note.rules, *(dict(sorted(days.items())) for days in (note.days, note.unfinished)))
+    ordered = msgspec.structs.replace(
+        note, days=dict(sorted(note.days.items())), unfinished=dict(sorted(note.unfinished.items()))
+    )
     write_text(spark, tables.path(NOTE), msgspec.json.encode(ordered).decode())
 
 
-def files_present(spark: SparkSession, tables: Tables) -> dict[date, list[str]]:
-    """Return the days of the `WATCHED` tables, each with the names of its files. Raises OSError like `sound`."""
-    files: dict[date, list[str]] = {}
-    for name in WATCHED:
-        for path in sound(tables.read(spark, name)).inputFiles():
-            below = path.rpartition(f"/{name}/day=")[2]
-            if (day := day_of(f"day={below.partition('/')[0]}")) is not None:
-                files.setdefault(day, []).append(f"{name}/{below}")
-    return files
-
-
-def days_present(spark: SparkSession, tables: Tables) -> dict[date, str]:
-    return {day: digest(names) for day, names in files_present(spark, tables).items()}
+def by_day(files: Mapping[str, Iterable[DataFile]]) -> dict[date, list[str]]:
+    """Return the days of files that are given by table, each with the paths of its files."""
+    found: dict[date, list[str]] = {}
+    for name, of_table in files.items():
+        for file in of_table:
+            found.setdefault(file.day, []).append(f"{name}/{file.path}")
+    return found
 
 
 def digest(names: Iterable[str]) -> str:
-    """Return a short hash of file names, each ``table/YYYY-MM-DD/…``."""
+    """Return a short hash of the paths of files, each ``table/batch_id=…``."""
     return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:16]
 
 
@@ -267,14 +402,14 @@ def changed_days(note: Note, found: Mapping[date, str], rules: str) -> list[date
     return sorted(differing | note.unfinished.keys())
 
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """The version of the tables' folders, files and columns. A change that an older Karrot would damage adds 1."""
 
 _FILE: Final = "_format.json"
 
 
-class NewerTables(RuntimeError):  # noqa: N818 (names the state of the tables)
-    """A newer Karrot wrote the tables. The message says what to do."""
+class OtherFormat(RuntimeError):  # noqa: N818 (names the state of the tables)
+    """A newer or an older Karrot wrote the tables. The message says what to do."""
 
 
 class _Mark(msgspec.Struct):
@@ -282,16 +417,29 @@ class _Mark(msgspec.Struct):
 
 
 def require_known_format(spark: SparkSession, tables: Tables) -> None:
-    """Raise NewerTables if a newer Karrot wrote the tables. Mark tables without a versioned mark."""
-    path = tables.path(_FILE)
-    try:
-        found = msgspec.json.decode(read_text(spark, path) or "", type=_Mark).format
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        found = 0
+    """Raise OtherFormat if another format is in the tables. Mark new tables."""
+    found = stored_format(spark, tables)
     if found > FORMAT:
-        raise NewerTables(
+        raise OtherFormat(
             f"{s3_url(tables.directory)} has tables of format {found}, and this Karrot writes format {FORMAT}: a newer "
             "Karrot wrote them. Upgrade this Karrot, or give it other --tables."
         )
-    if found < 1:
-        write_text(spark, path, msgspec.json.encode(_Mark(FORMAT)).decode())
+    if found == 1:
+        raise OtherFormat(
+            f"{s3_url(tables.directory)} has tables of Karrot 2.0.0a1, which are plain Parquet. Convert them once: "
+            "karrot pipeline compact --convert"
+        )
+    if not found:
+        mark_format(spark, tables)
+
+
+def stored_format(spark: SparkSession, tables: Tables) -> int:
+    """Return the format of the tables; 0 if the tables have no mark."""
+    try:
+        return msgspec.json.decode(read_text(spark, tables.path(_FILE)) or "", type=_Mark).format
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return 0
+
+
+def mark_format(spark: SparkSession, tables: Tables) -> None:
+    write_text(spark, tables.path(_FILE), msgspec.json.encode(_Mark(FORMAT)).decode())

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 
 from karrot.clock import Clock, SystemClock
 from karrot.pipeline.store.hadoop_filesystem import create_new, delete, listing, local_path, modified_ms, read_text
-from karrot.pipeline.store.table_files import SOURCES, Tables, require_known_format
+from karrot.pipeline.store.table_files import Tables, require_known_format
 from karrot.settings.types import s3_url
 
 _TRIES = 20
@@ -322,8 +322,8 @@ def writing(
 ) -> Iterator[Tables]:
     """Hold a lease, and yield tables that can be written as long as the lease lasts.
 
-    If the tables have a lease already, both leases must last. Before the yield, deletes files that killed runs left.
-    Raises LeaseHeld, LeaseLost, NewerTables, OSError and Py4JJavaError.
+    If the tables have a lease already, both leases must last. Raises LeaseHeld, LeaseLost, OtherFormat, OSError and
+    Py4JJavaError.
     """
     require_known_format(spark, tables)
     clock = clock or SystemClock()
@@ -336,10 +336,6 @@ def writing(
     lease = Lease(lock, holder, place, clock, on_lost, renew_every)
     lease.take(wait=wait or timedelta(0), stop=stop or Event())
     try:
-        if name == DERIVED:
-            tables.sweep_staging(spark)
-        if name == EVENTS:
-            tables.sweep_batches(spark, SOURCES)
         yield replace(tables, require=lambda: [each() for each in (tables.require, lease.require)])
     except Exception as error:
         if lease.lost:
