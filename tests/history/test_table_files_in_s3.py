@@ -9,7 +9,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from time import monotonic
 from typing import Any, cast
 
 import pytest
@@ -18,6 +20,7 @@ from karrot.history.answers_and_errors import (
     HistoryError,
     HistoryFailed,
 )
+from karrot.history.delta_tables import forget_credentials
 from karrot.history.duckdb_reader import Duck, Row, TablesAtOneTime
 from karrot.history.table_files_in_folder import FileGone, StoredFile, TablesInFolder, time_limit
 from karrot.history.table_files_in_s3 import TablesInS3
@@ -211,6 +214,70 @@ def accept_all(silent: socket.socket, asked: list[socket.socket]) -> None:
     with suppress(OSError):  # the test has closed the server
         while True:
             asked.append(silent.accept()[0])
+
+
+@pytest.fixture
+def without_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, list[str]]]:
+    """Start a server that says that there is no note, and refuses all other requests after an event was set.
+
+    The list has the credentials of the requests that were refused.
+    """
+    answers, refused = threading.Event(), list[str]()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            is_note = "_derived.json" in self.path
+            assert is_note or answers.wait(60)
+            if not is_note:
+                refused.append(self.headers["Authorization"])
+            body = f"<Error><Code>{'NoSuchKey' if is_note else 'AccessDenied'}</Code></Error>".encode()
+            self.send_response(404 if is_note else 403)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            with suppress(OSError):  # the client has left
+                self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for name, value in aws_environment(f"http://127.0.0.1:{server.server_address[1]}").items():
+            monkeypatch.setenv(name, value)
+        yield answers, refused
+        answers.set()
+        server.shutdown()
+
+
+def test_logs_that_s3_refuses_give_one_sentence_with_a_code_and_the_credentials_are_read_again(
+    without_logs: tuple[threading.Event, list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answers, refused = without_logs
+    answers.set()
+    forget_credentials()
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    with History(Bucket("bucket", "")) as history:
+        for key in ("AKIDFIRST", "AKIDSECOND"):
+            (tmp_path / "credentials").write_text(f"[default]\naws_access_key_id={key}\naws_secret_access_key=x\n")
+            sentence = r"^s3://bucket/lag_minute cannot be listed: [^\n\x1b]*AccessDenied"
+            with pytest.raises(HistoryFailed, match=sentence) as raised:
+                history.groups(WHOLE)
+            assert raised.value.code == "tables_refused"
+            assert f"Credential={key}/" in refused[-1]
+
+
+def test_a_command_ends_at_its_time_limit_if_s3_is_silent_about_a_log(
+    without_logs: tuple[threading.Event, list[str]],
+) -> None:
+    command = [sys.executable, "-m", "karrot", "history", "groups", "--tables", "s3://bucket", "--timeout", "8s"]
+    began = monotonic()
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("karrot: s3://bucket did not give the answer within 8 s (history_too_slow).")
+    assert len(ended.stderr.splitlines()) == 1
+    assert monotonic() - began < 30, "the command waited for a thread"
+    assert not without_logs[0].is_set()
 
 
 def test_a_copy_that_ends_after_the_tables_were_closed_leaves_nothing(
