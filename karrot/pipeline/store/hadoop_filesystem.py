@@ -78,7 +78,13 @@ def delta_place(spark: SparkSession, path: str) -> tuple[str, dict[str, str]]:
     if local := local_path(spark, path):
         return str(local), {}
     if not path.startswith(("s3:", "s3a:", "s3n:")):
-        return path, {}
+        files = _hadoop(spark, path)
+        above = whole = files.makeQualified(_path(spark, path))
+        while not files.exists(above):
+            above = above.getParent()
+        below = str(whole.toString()).removeprefix(str(above.toString()))
+        # A mount table (ViewFs) names a place in another file system.
+        return f"{files.resolvePath(above).toString()}{below}".removeprefix("file:"), {}
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 (as below)
     given = {option: hadoop.get(f"fs.s3a.{name}") or "" for name, option in _S3A_OPTIONS.items()}
     endpoint = given["aws_endpoint_url"]

@@ -33,6 +33,7 @@ from karrot.pipeline.schemas_and_conversions import (
     STREAMED,
     SUMMARIES,
     TABLES,
+    UNIQUE_BY,
     VERDICT_SUMMARIES,
     columns_of,
     rows,
@@ -85,6 +86,8 @@ _CURE: Final = (
     "Restore the file. If it is lost, delete the directory of the table. If derive made the table, also delete "
     "<tables>/_derived.json and run derive. If not, run the command that made it, with a new --checkpoint."
 )
+_MOST_SMALL: Final = 100
+_SMALL_BYTES: Final = 32 * 1024 * 1024
 _ATTEMPTS: Final = 30
 _AGAIN_S: Final = 0.2
 
@@ -165,11 +168,14 @@ class Tables:
             read = read.withColumn("batch_id", F.substring_index("batch_id", ".", 1))
         return read.select(*columns_of(schema))
 
-    def append(self, df: DataFrame, name: str, batch_id: str) -> int:
+    def append(self, df: DataFrame, name: str, batch_id: str, *, job: str = "") -> int:
         """Commit a batch of a streamed table, and return the number of its rows.
 
         ``df`` has the schema's columns and ``day``. If the batch was committed before, its old rows are removed in the
         same transaction. On a local file system, the rows are on the disk when the call returns.
+
+        ``job`` is the beginning of the ids of a job's batches. If a day has many small files of the job, they are
+        merged, but not the file of this batch: after a crash, the job may repeat it.
         """
         # Only names get dictionaries: for numbers and timestamps, they cost time and space.
         plain = {
@@ -178,7 +184,13 @@ class Tables:
             if name in SOURCES and (column.name == "event_id" or not isinstance(column.dataType, StringType))
         }
         files = self._written(df.select(*columns_of(with_day(_SCHEMAS[name]))), name, batch_id, plain)
-        self._commit(df.sparkSession, name, files, lambda file: file.batch_id == batch_id)
+        spark = df.sparkSession
+        kept = self._commit(spark, name, files, lambda file: file.batch_id == batch_id)
+        for day in {file.day for file in files if job}:
+            of_job = [file for file in kept if file.day == day and file.batch_id.startswith(job)]
+            small = [file for file in of_job if file.batch_id != batch_id and file.size < _SMALL_BYTES]
+            if len(small) >= _MOST_SMALL:
+                self.merge(spark, name, small, f"{job}merged-{uuid.uuid4().hex[:8]}")
         return sum(file.rows for file in files)
 
     def drop_batch(self, spark: SparkSession, name: str, batch_id: str) -> None:
@@ -202,7 +214,7 @@ class Tables:
         chosen, by = {*days}, ["day", *(["piece"] if name in PIECES else [])]
         columns = [*columns_of(_SCHEMAS[name]), *by]
         ordered = df.select(*columns).repartition(*by).sortWithinPartitions(*by, *_SORTED_BY[name])
-        files = self._written(ordered, name, batch_id or _new_batch("derived"), {}, by)
+        files = self._written(ordered, name, batch_id or new_batch("derived"), {}, by)
         self._commit(
             df.sparkSession,
             name,
@@ -211,16 +223,14 @@ class Tables:
             is_exclusive=True,
         )
 
-    def merge(
-        self, spark: SparkSession, name: str, files: Sequence[DataFile], unique_by: list[str] | None
-    ) -> Sequence[DataFile]:
+    def merge(self, spark: SparkSession, name: str, files: Sequence[DataFile], batch_id: str) -> Sequence[DataFile]:
         """Replace files of one day of a streamed table by one sorted file with the same rows, each of them once.
 
         Return the file. Raises `TablesChanged` if one of the files was removed meanwhile.
         """
-        found = self.read_files(spark, name, files).dropDuplicates(unique_by)
+        found = self.read_files(spark, name, files).dropDuplicates(UNIQUE_BY.get(name))
         ordered = found.repartition(1).sortWithinPartitions(*_SORTED_BY[name])
-        merged, old = self._written(ordered, name, _new_batch("merged"), {}), {file.path for file in files}
+        merged, old = self._written(ordered, name, batch_id, {}), {file.path for file in files}
         self._commit(spark, name, merged, lambda file: file.path in old, merges=len(old))
         return merged
 
@@ -277,8 +287,8 @@ class Tables:
         *,
         is_exclusive: bool = False,
         merges: int = 0,
-    ) -> None:
-        """Add and remove files of a table in one transaction.
+    ) -> list[DataFile]:
+        """Add and remove files of a table in one transaction. Return the files that the table then has.
 
         If another command commits at the same time, the commit is tried again. But if it ``is_exclusive`` or ``merges``
         this number of files, it raises `TablesChanged`: its rows may depend on the files that the other one changed.
@@ -288,9 +298,11 @@ class Tables:
 
         for attempt in range(1, _ATTEMPTS + 1):
             table = self._open(spark, name, newest=True)
-            old = [] if table is None else [file for file in data_files(table) if is_old(file)]
+            listed = [] if table is None else data_files(table)
+            old = [file for file in listed if is_old(file)]
+            after = [*(file for file in listed if file not in old), *added]
             if not added and not old:
-                return
+                return after
             if merges not in (0, len(old)):
                 raise TablesChanged(f"another command changed {s3_url(self.path(name))}: run the command again")
             self.require()
@@ -314,7 +326,8 @@ class Tables:
                 raise UnreadableTable(f"{s3_url(self.path(name))} cannot be written: {why(error)}") from error
             else:
                 flush_new(spark, self.path(name, LOG), began_s)
-                return
+                return after
+        raise AssertionError  # the last attempt raises
 
     def _created(self, spark: SparkSession, name: str) -> "DeltaTable":
         from deltalake import DeltaTable, Schema  # noqa: PLC0415 (an extra)
@@ -347,7 +360,7 @@ class Tables:
                 raise UnreadableTable(f"{path} {state}. {_CURE}")
 
 
-def _new_batch(kind: str) -> str:
+def new_batch(kind: str) -> str:
     return f"{kind}-{uuid.uuid4().hex[:12]}"
 
 
