@@ -161,8 +161,7 @@ class Tables:
             # table.
             return spark.range(0).where(F.lit(False)).select(rows([], schema))
         self._require_whole(spark, name, files)
-        in_path = schema if batches else schema.add("batch_id", "string")
-        reader = spark.read.schema(in_path).option("basePath", self.path(name))
+        reader = spark.read.schema(schema).option("basePath", self.path(name))
         read = reader.parquet(*(literal(self.path(name, file.path)) for file in files))
         if batches:
             read = read.withColumn("batch_id", F.substring_index("batch_id", ".", 1))

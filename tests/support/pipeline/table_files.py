@@ -1,6 +1,7 @@
-"""Writes Parquet files in the pipeline's layout, without Spark."""
+"""Writes and lists the data files of the pipeline's tables, without Spark."""
 
 import json
+import uuid
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from pathlib import Path
@@ -9,7 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from deltalake import DeltaTable, Schema
+from deltalake.transaction import AddAction, RemoveAction
 
+from karrot.history.delta_tables import DataFile, data_files, open_table
 from karrot.render.jinja_templates import templates_dir
 from support.pipeline.row_times import minute_at
 
@@ -80,6 +84,12 @@ def write_derived_days(directory: Path, days: Iterable[date]) -> None:
     (directory / "_derived.json").write_text(json.dumps({"rules": "silence 0:05:00", "days": known}), encoding="utf-8")
 
 
+def files_of(directory: Path, table: str, version: int | None = None) -> list[str]:
+    """The data files of a version of a table, by default the newest."""
+    opened = open_table(str(directory / table), {}, version)
+    return [] if opened is None else [str(directory / table / file.path) for file in data_files(opened)]
+
+
 def write_rows(directory: Path, table: str, rows: Iterable[Mapping[str, Any]], *, batch: str = "") -> None:
     """Write rows into their ``day``, or the day of their first time; rows of a ``batch`` go below it."""
     by_day: dict[date, list[Mapping[str, Any]]] = {}
@@ -99,18 +109,22 @@ def write_day(
     *,
     batch: str = "",
 ) -> Path:
-    """Replace a day of a table, or a batch of it, like the pipeline: write a temporary file and rename it.
-
-    Return the file.
-    """
+    """Replace a day of a table, or a batch of it, like the pipeline: write a file and commit it. Return the file."""
     columns = {name: kind for name, kind in _TABLES[table]["columns"].items() if name not in set(without)}
-    place = directory / table / f"day={day}"
-    file = (place / f"batch_id={batch}" if batch else place) / f"{table}.parquet"
-    aside = directory / ".staging" / f"{table}-{day}.parquet"
-    for each in (file, aside):
-        each.parent.mkdir(parents=True, exist_ok=True)
     schema = pa.schema([(name, _TYPES[kind]) for name, kind in columns.items()])
+    file = f"batch_id={batch or 'written'}.{uuid.uuid4().hex[:8]}/day={day}/part-0.parquet"
+    path = directory / table / file
+    path.parent.mkdir(parents=True)
     of_day = pa.Table.from_pylist([dict(row) for row in rows], schema)
-    pq.write_table(of_day, aside, compression="zstd", use_deprecated_int96_timestamps=True)
-    aside.replace(file)
-    return file
+    pq.write_table(of_day, path, compression="zstd", use_deprecated_int96_timestamps=True)
+    added = DataFile.at(file, path.stat().st_size, of_day.num_rows)
+    with_day = Schema.from_arrow(schema.append(pa.field("day", pa.date32())))
+    log = DeltaTable.create(directory / table, with_day, mode="ignore", partition_by=["day"])
+    old = [each for each in data_files(log) if each.day == day and (not batch or each.batch_id == batch)]
+    stats = json.dumps({"numRecords": added.rows})
+    actions = [
+        *(RemoveAction(each.path, True, 0, each.size, each.partition) for each in old),
+        AddAction(added.path, added.size, added.partition, 0, True, stats),
+    ]
+    log.create_write_transaction(actions, "append", log.schema(), ["day"])
+    return path
