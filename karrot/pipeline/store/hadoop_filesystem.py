@@ -159,7 +159,7 @@ def flush_new(spark: SparkSession, directory: str, since_s: float) -> None:
     """Flush the files of a local directory that were written since a time (epoch seconds), and their names."""
     if local := local_path(spark, directory):
         for entry in local.iterdir():
-            if entry.stat().st_mtime >= since_s - 1:
+            if entry.stat().st_mtime >= since_s:
                 flush(entry)
         for folder in (local, *local.parents[:2]):
             flush(folder)

@@ -17,10 +17,12 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
+import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
@@ -86,10 +88,13 @@ _CURE: Final = (
     "Restore the file. If it is lost, delete the directory of the table. If derive made the table, also delete "
     "<tables>/_derived.json and run derive. If not, run the command that made it, with a new --checkpoint."
 )
+_log: Final = structlog.get_logger(__name__)
 _MOST_SMALL: Final = 100
 _SMALL_BYTES: Final = 32 * 1024 * 1024
 _ATTEMPTS: Final = 30
 _AGAIN_S: Final = 0.2
+_FLUSHED_S: Final = 60
+"""An earlier commit can belong to another process that has not flushed it yet."""
 
 
 class TablesChanged(RuntimeError):  # noqa: N818 (names what happened)
@@ -153,15 +158,14 @@ class Tables:
         self, spark: SparkSession, name: str, files: Sequence[DataFile], *, batches: bool = False
     ) -> DataFrame:
         """Read some data files of a table, as `read` does."""
-        schema = with_day(_SCHEMAS[name])
-        if batches:
-            schema = schema.add("batch_id", "string")
+        in_path = with_day(_SCHEMAS[name]).add("batch_id", "string")
+        schema = in_path if batches else with_day(_SCHEMAS[name])
         if not files:
             # The filter lets the optimizer see that the table is empty, and leave out the steps that depend on the
             # table.
             return spark.range(0).where(F.lit(False)).select(rows([], schema))
         self._require_whole(spark, name, files)
-        reader = spark.read.schema(schema).option("basePath", self.path(name))
+        reader = spark.read.schema(in_path).option("basePath", self.path(name))
         read = reader.parquet(*(literal(self.path(name, file.path)) for file in files))
         if batches:
             read = read.withColumn("batch_id", F.substring_index("batch_id", ".", 1))
@@ -324,7 +328,7 @@ class Tables:
             except (DeltaError, OSError) as error:
                 raise UnreadableTable(f"{s3_url(self.path(name))} cannot be written: {why(error)}") from error
             else:
-                flush_new(spark, self.path(name, LOG), began_s)
+                flush_new(spark, self.path(name, LOG), began_s - _FLUSHED_S)
                 return after
         raise AssertionError  # the last attempt raises
 
@@ -343,6 +347,8 @@ class Tables:
 
         place, options = delta_place(spark, self.path(name))
         try:
+            if newest and (local := local_path(spark, self.path(name, LOG))) is not None:
+                remove_torn_commit(local)
             return open_table(place, options, None if newest else self.versions.get(name))
         except (DeltaError, OSError) as error:
             raise UnreadableTable(f"{s3_url(self.path(name))} cannot be read: {why(error)}") from error
@@ -357,6 +363,14 @@ class Tables:
             if size != file.size:
                 state = "is missing" if size is None else f"has {size} bytes of {file.size}"
                 raise UnreadableTable(f"{path} {state}. {_CURE}")
+
+
+def remove_torn_commit(log: Path) -> None:
+    """Delete the newest entry of a local log if it is empty. Only a power failure leaves one, and no commit ended."""
+    newest = max((entry for entry in log.glob("*.json")), default=None)
+    if newest is not None and newest.stat().st_size == 0:
+        _log.warning("an entry of a table's log was empty", code="torn_commit", file=str(newest))
+        newest.unlink(missing_ok=True)
 
 
 def new_batch(kind: str) -> str:

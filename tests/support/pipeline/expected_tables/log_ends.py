@@ -120,7 +120,7 @@ def refresh_of(source: str) -> int:
 
 
 def age_at(
-    samples: Sequence[Sample], offset: int, now_ms: int, refresh_ms: int, longest_ms: int, until_ms: int
+    samples: Sequence[Sample], offset: int, now_ms: int, refresh_ms: int, longest_ms: int, *, until_ms: int
 ) -> Age | None:
     """Return how long ago the log ended at an offset, by the samples of one life of the log.
 
