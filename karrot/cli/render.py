@@ -195,11 +195,8 @@ def dashboard(board: str, external_url: str | None) -> None:
     "--tables", "location", metavar="s3://BUCKET/PREFIX", required=True, help="Address of the pipeline's tables."
 )
 @click.option("--database", default="karrot", help="Database for the tables.")
-@click.option(
-    "--days", type=int, default=400, help="Number of past days that a query reads if it has no condition on the day."
-)
 def athena(**given: Any) -> None:
-    """Print the DDL of the pipeline's tables for Amazon Athena, with partition projection by day."""
+    """Print the DDL of the pipeline's tables, which are Delta Lake tables, for Amazon Athena."""
     from karrot.render.athena import athena
 
     click.echo(valid(partial(athena, **given)), nl=False)

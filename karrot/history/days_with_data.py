@@ -21,16 +21,15 @@ class Derived(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of a day when it was derived. ``files`` is a digest of the names of its files.
 
     ``head`` and ``tail`` are the numbers of samples near its first and its last midnight. ``mark`` is a hash of the
-    commits and samples with which the next day's lags begin. ``parts`` has a digest for each part of a large day, by
-    the minute at which the part begins. ``until`` is the first minute after all events.
+    commits and samples with which the next day's lags begin. ``pieces`` has the digest of each piece, by its first
+    hour: of the files on which the piece depends. It is empty if all pieces depend on all files of the day.
     """
 
     files: str
     head: int = 0
     tail: int = 0
     mark: str = ""
-    parts: dict[int, str] = {}
-    until: int = 0
+    pieces: dict[int, str] = {}
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -150,7 +150,7 @@ VERDICT_RUNS: Final = _table(
 )
 """One row per verdict run of a group. Incidents and intervals come from runs.
 
-Runs are numbered from 1 each day. In the later parts of a large day, the numbers begin higher.
+A run ends at the end of its piece. The numbers of a day's runs rise, and those of a later piece begin higher.
 """
 
 STATUS_INTERVALS: Final = _table(f"{_GROUP}, status string, from_at timestamp, to_at timestamp")
@@ -341,6 +341,12 @@ def is_possible(at: str) -> Column:
     """Whether a timestamp in a file is possible: from 1970 to a day after ``written_at``, and not NULL."""
     is_one = F.col(at).between(F.lit(EPOCH), F.col("written_at") + F.lit(_DAY))
     return F.coalesce(is_one, F.lit(False))
+
+
+def piece_of(at: str) -> Column:
+    """Return the piece of a day to which a timestamp belongs: the first hour of the piece."""
+    hour = F.hour(at)
+    return hour - hour % PIECE_HOURS
 
 
 def whole(number: Column) -> Column:

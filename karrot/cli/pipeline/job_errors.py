@@ -25,7 +25,7 @@ _TO_DO: Final = (
     ),
     (
         re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST"),
-        "Another command, such as compact, replaced this file while it was read: run the command again.",
+        "This file was deleted while it was read, for example by compact after a day: run the command again.",
     ),
     (
         re.compile(r"AccessDenied|Access Denied|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch"),
@@ -67,7 +67,7 @@ def in_a_sentence(error: Exception, asked: Mapping[str, Any]) -> Refused | None:
     from pyspark.errors import PySparkException
 
     from karrot.kafka.client_properties import PropertiesError, without_values
-    from karrot.pipeline.store.table_files import NewerTables
+    from karrot.pipeline.store.table_files import OtherFormat, TablesChanged, UnreadableTable
     from karrot.pipeline.store.write_lease import LeaseHeld, LeaseLost
     from karrot.pipeline.stream.kafka_read_options import KafkaConnection
     from karrot.pipeline.stream.record_sources import ConnectorMissing, NoRecords
@@ -76,7 +76,7 @@ def in_a_sentence(error: Exception, asked: Mapping[str, Any]) -> Refused | None:
     match error:
         case ConnectorMissing() | NoRecords() | PropertiesError():
             return Refused(str(error))
-        case ClusterError() | LeaseHeld() | LeaseLost() | NewerTables():
+        case ClusterError() | LeaseHeld() | LeaseLost() | OtherFormat() | TablesChanged() | UnreadableTable():
             return NotDone(f"Kafka: {error}" if isinstance(error, ClusterError) else str(error))
         case PySparkException() | Py4JJavaError():
             properties: Mapping[str, str] = {}

@@ -134,7 +134,7 @@ def replay(**asked: Any) -> None:
 
         request = job.ReplayRequest(**{name: asked[name] for name in job.ReplayRequest.__slots__})
         try:
-            done = job.replay(spark, tables, request)
+            done = job.replay(spark, tables.together(spark), request)
         except job.NothingToReplayError as error:
             raise NotDone(str(error)) from error
     print_lines([json_line(replayed_json(done))] if asked["as_json"] else replayed_lines(done))

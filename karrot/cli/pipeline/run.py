@@ -167,7 +167,7 @@ def _explained(spark: "SparkSession", asked: Mapping[str, Any], step: str, error
     from karrot.kafka.client_properties import PropertiesError
     from karrot.pipeline.run.pipeline_steps import is_alive
     from karrot.pipeline.run.step_loop import StepFailure
-    from karrot.pipeline.store.table_files import NewerTables
+    from karrot.pipeline.store.table_files import OtherFormat
     from karrot.pipeline.store.write_lease import LeaseHeld
     from karrot.pipeline.stream.record_sources import ConnectorMissing, NoRecords
     from karrot.watch.cluster_interface import ClusterError
@@ -184,5 +184,5 @@ def _explained(spark: "SparkSession", asked: Mapping[str, Any], step: str, error
         return StepFailure("disk_full", reason)
     if isinstance(error, ClusterError | NoRecords) or (step == "ingest" and isinstance(error, FileNotFoundError)):
         return StepFailure("source_away", reason)
-    is_final = isinstance(error, ConnectorMissing | PropertiesError | NewerTables) or _NO_HEAP in str(error)
+    is_final = isinstance(error, ConnectorMissing | PropertiesError | OtherFormat) or _NO_HEAP in str(error)
     return StepFailure("failed", reason, is_final)

@@ -34,10 +34,12 @@ keep_option = click.option(
 @shared.spark_options
 @keep_option
 @shared.wait_option
+@click.option("--convert", is_flag=True, help="First convert tables of Karrot 2.0.0a1. No other command may run.")
 def compact(**asked: Any) -> None:
-    """Merge the small files of each past day into one file, and remove old days.
+    """Merge the small files of each past day into one file, and remove old days and old versions of the tables.
 
-    You can run it at the same time as ingest. Only one derive or compact can write the same tables at the same time.
+    A query can read the version of a table that it began with for 24 hours. You can run this command at the same time
+    as ingest. Only one derive or compact can write the same tables at the same time.
 
     The exit code is 1 if the command failed or if another command writes the tables.
     """
@@ -46,6 +48,9 @@ def compact(**asked: Any) -> None:
         from karrot.pipeline.store.write_lease import DERIVED, writing
 
         shared.require_tables(spark, tables, asked)
+        if asked["convert"]:
+            with writing(spark, tables, DERIVED, "karrot pipeline compact", converts=True) as leased:
+                click.echo(f"converted {counted_plain(job.convert(spark, leased), 'day')}", err=True)
         with writing(spark, tables, DERIVED, "karrot pipeline compact", wait=asked["wait"]) as leased:
             done = job.compact(spark, leased, keep=asked["keep"], today=datetime.now(UTC).date())
     click.echo(str(done))
@@ -178,8 +183,9 @@ def report(**asked: Any) -> None:
         from karrot.pipeline.report.html_page import page
 
         try:
-            period = job.period_of(spark, tables, first and first.date(), last and last.date())
-            findings = job.find(spark, tables, period)
+            kept = tables.together(spark)
+            period = job.period_of(spark, kept, first and first.date(), last and last.date())
+            findings = job.find(spark, kept, period)
         except job.NothingToReportError as error:
             raise Refused(str(error)) from error
     written = page(findings, made_at=datetime.now(UTC))

@@ -4,30 +4,24 @@ Minute tables and the daily SLO depend only on their own day. The rates also dep
 midnights. `karrot.pipeline.derive.status_intervals_and_incidents` derives the tables whose rows can last longer than a
 day.
 
-A large day is split into parts, so that a run rewrites the end of the running day and not all of it. A day is one part
-until it has `PART_ROWS` rows. Rows that come later than all derived rows then go to a new part. So no part is split
-after it was written, and each file is replaced in one step:
+The days of the tables in `PIECES` have four pieces. A piece depends on the events until shortly after its end. So new
+events change only the pieces that are not earlier, and a run rewrites the end of the running day and not all of it.
 
-```
-<tables>/lag_minute/day=2026-11-20/lag_minute.parquet           from midnight
-<tables>/lag_minute/day=2026-11-20/lag_minute-0830.parquet      from 08:30
-```
-
-The names of the files of ``verdict_runs`` say where the parts of a day begin.
+The run reads the streamed tables at the versions that they have when it begins. When it ends, it writes the versions of
+the derived tables into the note, so that readers of several tables see the tables of one run.
 """
 
-import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from functools import partial, reduce
 from operator import or_
 from typing import Final, NamedTuple
 
 import structlog
-from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from karrot.history.days_with_data import Derived, Note
@@ -39,201 +33,77 @@ from karrot.pipeline.derive.slo_daily import Objective, slo_daily
 from karrot.pipeline.derive.status_intervals import verdict_runs
 from karrot.pipeline.derive.status_intervals_and_incidents import derive_history
 from karrot.pipeline.derive.tables_from_commits import DayHandover, PartitionLagJob
-from karrot.pipeline.schemas_and_conversions import UNIQUE_BY
-from karrot.pipeline.store.hadoop_filesystem import listing
+from karrot.pipeline.schemas_and_conversions import DERIVED, PIECE_HOURS, UNIQUE_BY, piece_of
 from karrot.pipeline.store.table_files import (
     SOURCES,
+    WATCHED,
     Tables,
+    by_day,
     changed_days,
     digest,
-    files_present,
     read_note,
     write_note,
 )
 
-PART_ROWS: Final = 2_000_000
-"""A part with this number of rows of ``events`` and ``partitions`` gets no later rows, except late ones."""
-
-_DAY_MINUTES: Final = 1_440
-_STEP_MINUTES: Final = 10
-_MINUTE: Final = timedelta(minutes=1)
-_MINUTE_MS: Final = 60_000
+_DAY: Final = timedelta(days=1)
+_HOUR: Final = timedelta(hours=1)
+_DAY_HOURS: Final = 24
 _AT_ONCE: Final = 8
-_RUNS_PER_MINUTE: Final = 1_000_000
-_BEGINS: Final = re.compile(r"verdict_runs(?:-(\d\d)(\d\d))?\.parquet", re.ASCII)
+"""How many days one Spark job derives."""
 
 
-class Part(NamedTuple):
-    """A part of a day: from the minute ``begins`` until before the minute ``ends``."""
+class Pieces(NamedTuple):
+    """Consecutive pieces of a day: from the hour ``begins`` until before the hour ``ends``."""
 
     day: date
     begins: int = 0
-    ends: int = _DAY_MINUTES
-
-    @property
-    def is_whole(self) -> bool:
-        return (self.begins, self.ends) == (0, _DAY_MINUTES)
-
-    @property
-    def is_last(self) -> bool:
-        return self.ends == _DAY_MINUTES
+    ends: int = _DAY_HOURS
 
     @property
     def since(self) -> datetime:
-        return datetime.combine(self.day, time(), UTC) + self.begins * _MINUTE
+        return datetime.combine(self.day, time(), UTC) + self.begins * _HOUR
 
     @property
     def until(self) -> datetime:
-        return datetime.combine(self.day, time(), UTC) + self.ends * _MINUTE
-
-    def file(self, table: str) -> str:
-        hour, minute = divmod(self.begins, 60)
-        return f"{table}-{hour:02}{minute:02}.parquet" if self.begins else f"{table}.parquet"
+        return datetime.combine(self.day, time(), UTC) + self.ends * _HOUR
 
 
-def is_in(parts: Iterable[Part], at: str, margin: timedelta = timedelta(0)) -> Column:
-    """Whether a timestamp lies in one of these parts, or at most ``margin`` before or after it."""
+def is_in(pieces: Iterable[Pieces], at: str, margin: timedelta = timedelta(0)) -> Column:
+    """Whether a timestamp lies in one of these pieces, or at most ``margin`` before or after it."""
     column = F.col(at)
     return reduce(
-        or_, ((column >= F.lit(part.since - margin)) & (column < F.lit(part.until + margin)) for part in parts)
+        or_, ((column >= F.lit(each.since - margin)) & (column < F.lit(each.until + margin)) for each in pieces)
     )
 
 
-def is_seen_by(parts: Sequence[Part], margin: timedelta) -> Column:
-    """Whether an event of the days of these parts was received before the end of the day's part plus ``margin``."""
-    day, at = F.col("day"), F.col("received_at")
-    in_time = ((day == F.lit(part.day)) & (at < F.lit(part.until + margin)) for part in parts)
-    return reduce(or_, in_time, F.lit(all(part.is_last for part in parts)))
+def replace_pieces(tables: Tables, rows: DataFrame, table: str, pieces: Iterable[Pieces]) -> None:
+    chosen = {(each.day, hour) for each in pieces for hour in range(each.begins, each.ends, PIECE_HOURS)}
+    tables.replace_days(rows, table, {day for day, _ in chosen}, pieces=chosen)
 
 
-def replace_parts(tables: Tables, rows: DataFrame, table: str, parts: Iterable[Part]) -> None:
-    """Replace the files of the parts. If a day is whole, delete its other files, because the day may have had parts."""
-    tables.replace_files(rows, table, {part.day: part.file(table) for part in parts})
-    for part in parts:
-        if part.is_whole:
-            tables.drop_other_files(rows.sparkSession, table, part.day)
+def piece_digests(
+    day: date, files: Iterable[str], first_ms: Mapping[tuple[date, str], int], margin: timedelta
+) -> dict[int, str]:
+    """Return a digest for each piece of a day, by its first hour: of the files on which the piece depends.
 
-
-def chunks(parts: Iterable[Part]) -> Iterator[list[Part]]:
-    """Distribute the parts, in order, over chunks. A chunk has at most eight parts, all of different days.
-
-    One Spark job writes a chunk.
+    ``files`` are all files of events and partitions of the day. ``first_ms`` is the time of the first row of a day in a
+    batch, which is given as ``table/batch_id``. The rows of a piece depend on events until ``margin`` after its end.
     """
-    rest = sorted(parts)
-    while rest:
-        first_of_day = {part.day: part for part in reversed(rest)}
-        chunk = sorted(first_of_day.values())[:_AT_ONCE]
-        yield chunk
-        rest = [part for part in rest if part not in chunk]
+    pieces = (Pieces(day, hour, hour + PIECE_HOURS) for hour in range(0, _DAY_HOURS, PIECE_HOURS))
+    ends_ms = {piece.begins: int((piece.until + margin).timestamp() * 1000) for piece in pieces}
+    begins_ms = {file: first_ms.get((day, _batch_of(file)), 0) for file in files}
+    return {
+        hour: digest(file for file, at_ms in begins_ms.items() if at_ms < end_ms) for hour, end_ms in ends_ms.items()
+    }
 
 
-class DayLayout(NamedTuple):
-    """The parts of a day in order. Each part has a digest of the files on which it depends.
-
-    ``until`` is the first minute after all rows of the day.
-    """
-
-    digests: Mapping[Part, str]
-    until: int
-
-    @property
-    def parts(self) -> list[Part]:
-        return [*self.digests]
-
-    @property
-    def noted(self) -> dict[int, str]:
-        """The digests for the note. A day of one part needs no digest: the note has the digest of all its files."""
-        return {} if self.parts[0].is_whole else {part.begins: files for part, files in self.digests.items()}
-
-    def changed(self, before: Derived | None) -> list[Part]:
-        """Return the parts whose files changed since ``before``. If ``before`` is ``None``, return all parts."""
-        known = {} if before is None else before.parts
-        return [part for part, files in self.digests.items() if known.get(part.begins) != files]
-
-
-class Layouts(NamedTuple):
-    """Decides where the parts of days begin.
-
-    ``batches`` are the batches of events and partitions on these days: rows with ``table``, ``day``, ``batch_id``,
-    ``rows``, and ``first_ms`` and ``last_ms``, when the first and the last row was received. ``margin`` is how far
-    beyond its end the tables of a part depend on events.
-    """
-
-    spark: SparkSession
-    tables: Tables
-    batches: Sequence[Row]
-    margin: timedelta
-    part_rows: int
-
-    def of(self, day: date, files: Sequence[str], before: Derived | None, *, stays_whole: bool) -> DayLayout:
-        """Split a day. ``files`` are the names of its source files, ``before`` is its last derivation.
-
-        A day with commits or log ends must stay whole: they give lag to a group only if no event of the day lists the
-        group's partitions.
-        """
-        batches = [batch for batch in self.batches if batch.day == day]
-        until = max((batch.last_ms // _MINUTE_MS % _DAY_MINUTES + 1 for batch in batches), default=0)
-        written = self._begins_written(day)
-        begins = [0] if stays_whole else written or [0]
-        if not stays_whole and sum(batch.rows for batch in batches) > self.part_rows * len(begins):
-            # If the end of the derived time is unknown, the last part of the day is not split.
-            free = before.until if before and before.until else _DAY_MINUTES if written else 0
-            begins = split(begins, self._rows_by_step(day), free, self.part_rows)
-        digests: dict[Part, str] = {}
-        for part in parts_from(day, begins):
-            # The part's rows can change with the files of all batches that are not later.
-            end_ms = int((part.until + self.margin).timestamp() * 1000)
-            later = {(each.table, each.batch_id) for each in batches if each.first_ms >= end_ms}
-            digests[part] = digest(name for name in files if _batch_of(name) not in later)
-        return DayLayout(digests, until)
-
-    def written(self, day: date) -> list[Part]:
-        """Return the parts of a day that the run writes. A day without files is one part."""
-        return parts_from(day, self._begins_written(day) or [0])
-
-    def _begins_written(self, day: date) -> list[int]:
-        names = listing(self.spark, self.tables.path("verdict_runs", f"day={day.isoformat()}"))
-        found = [found for name in names if (found := _BEGINS.fullmatch(name))]
-        return sorted({0, *(60 * int(each[1] or 0) + int(each[2] or 0) for each in found)}) if found else []
-
-    def _rows_by_step(self, day: date) -> dict[int, int]:
-        """Count the rows received in each ten minutes of a day. The keys are the first minutes."""
-        step_ms = _STEP_MINUTES * _MINUTE_MS
-        step = F.floor(F.pmod(F.unix_millis("received_at"), F.lit(86_400_000)) / step_ms).alias("step")
-        events, partitions = (self.tables.read(self.spark, name, days=[day]).select(step) for name in SOURCES)
-        counted = events.unionByName(partitions).groupBy("step").agg(F.count(F.lit(1)).alias("rows")).collect()
-        return {row.step * _STEP_MINUTES: row.rows for row in counted}
-
-
-def parts_from(day: date, begins: Sequence[int]) -> list[Part]:
-    """The parts of a day that begin at these minutes. The first one begins at 0."""
-    return [Part(day, begin, end) for begin, end in zip(begins, [*begins[1:], _DAY_MINUTES], strict=True)]
-
-
-def split(begins: Sequence[int], rows: Mapping[int, int], free: int, most: int) -> list[int]:
-    """Add minutes to ``begins``, at which parts begin, so that no part grows after it has ``most`` rows.
-
-    ``rows`` are the numbers of rows by minute, in steps. No new part begins before the minute ``free``.
-    """
-    made = list(begins)
-    so_far = sum(count for minute, count in rows.items() if made[-1] <= minute < free)
-    for minute in sorted(minute for minute in rows if minute >= max(free, made[-1])):
-        if so_far >= most and minute > made[-1]:
-            made.append(minute)
-            so_far = 0
-        so_far += rows[minute]
-    return made
-
-
-def _batch_of(file: str) -> tuple[str, str]:
-    """Return the table and the batch from a path such as ``events/2026-11-20/batch_id=…/part-….parquet``."""
-    table, _, *below = file.split("/")
-    return table, below[0].removeprefix("batch_id=")
+def _batch_of(file: str) -> str:
+    """Return ``table/batch_id`` from a path such as ``events/batch_id=run-1.6f3a/day=2026-11-20/part-….parquet``."""
+    table, folder, *_ = file.split("/")
+    return f"{table}/{folder.removeprefix('batch_id=').partition('.')[0]}"
 
 
 _log = structlog.get_logger(__name__)
-
-_DAY = timedelta(days=1)
 
 
 class DeriveRules(NamedTuple):
@@ -259,26 +129,27 @@ def derive(
     rules: DeriveRules,
     *,
     only: Collection[date] = (),
-    part_rows: int = PART_ROWS,
     on_progress: Callable[[str], object] = _log.info,
 ) -> list[date]:
     """Derive the days whose files changed since the last run, or ``only`` the given days. Return the derived days.
 
-    A day with more than ``part_rows`` rows has several parts, and only changed parts are derived.
+    Of a day with events alone, only the pieces are derived that depend on changed files.
 
     An interrupted run has replaced days in some tables and not in others. So before the first replacement, the note
     lists these days as unfinished, and the next run derives them again. ``incidents`` is written last, so a reader must
-    not report "no incidents" for an unfinished day.
+    not report "no incidents" for an unfinished day. Until a run ends, the note keeps the versions of the run before.
     """
-    note, files = read_note(spark, tables), files_present(spark, tables)
+    # A table that does not exist yet counts as empty, which its version 0 is.
+    tables = replace(tables, versions=dict.fromkeys(WATCHED, 0) | tables.newest(spark, WATCHED))
+    note, files = read_note(spark, tables), by_day({name: tables.files(spark, name) for name in WATCHED})
     found = {day: digest(names) for day, names in files.items()}
     days = sorted(only) if only else changed_days(note, found, str(rules))
     if not days:
         return []
-    before = note.days | note.unfinished
+    nothing, before = Derived(""), note.days | note.unfinished
     others = {day: derived for day, derived in note.days.items() if day not in days}
-    begun = note.unfinished | {day: before.get(day, Derived("")) for day in days}
-    write_note(spark, tables, Note(note.rules, others, begun))
+    begun = note.unfinished | {day: before.get(day, nothing) for day in days}
+    write_note(spark, tables, Note(note.rules, others, begun, note.versions))
     lags = PartitionLagJob(spark, tables, rules.longest)
     handed = lags.derive(days, None if only else {day: derived.mark for day, derived in before.items()})
     days = sorted({*days, *handed})
@@ -286,39 +157,40 @@ def derive(
     # neighbours too.
     read = _with_neighbours(_with_neighbours(days)) & found.keys()
     sources = _look_over(spark, tables, read, rules.longest)
-    layouts = Layouts(spark, tables, sources.batches, rules.longest, part_rows)
-    # A part can be kept only if the last run finished its day by the same rules.
+    # A piece can be kept only if the last run finished its day by the same rules.
     finished = note.days if str(rules) == note.rules and not only else {}
-    layout, done, parts = dict[date, DayLayout](), dict[date, Derived](), list[Part]()
+    begins, done = dict[date, int](), dict[date, Derived]()
     for day in days:
         names = files.get(day, ())
-        stays_whole = day in handed or any(name.partition("/")[0] not in SOURCES for name in names)
-        laid = layout[day] = layouts.of(day, names, before.get(day), stays_whole=stays_whole)
-        parts += laid.changed(None if day in handed else finished.get(day))
+        # Commits and log ends give lag to a group only if no event of the whole day lists the group's partitions.
+        is_whole = day in handed or any(name.partition("/")[0] not in SOURCES for name in names)
+        pieces = {} if is_whole else piece_digests(day, names, sources.first_ms, rules.longest)
+        known = finished.get(day, nothing).pieces
+        begins[day] = next((hour for hour, files_of in pieces.items() if known.get(hour) != files_of), 0)
         given = handed.get(day, DayHandover())
         edges = (sources.heads[day] + given.head, sources.tails[day] + given.tail)
-        done[day] = Derived(found.get(day, ""), *edges, given.mark, laid.noted, laid.until)
-    for chunk in chunks(parts):
+        done[day] = Derived(found.get(day, ""), *edges, given.mark, pieces)
+    for first in range(0, len(days), _AT_ONCE):
+        chunk = [Pieces(day, begins[day]) for day in days[first : first + _AT_ONCE]]
         on_progress(f"deriving {chunk[0].day} to {chunk[-1].day}")
-        _derive_parts(sources, lags, rules, chunk)
-
-    def parts_of(day: date) -> list[Part]:
-        return layout[day].parts if day in layout else layouts.written(day)
-
-    # These parts have a midnight with changed samples on its other side.
-    nothing = Derived("")
-    beside = {parts_of(day - _DAY)[-1] for day, each in done.items() if each.head != before.get(day, nothing).head}
-    beside |= {parts_of(day + _DAY)[0] for day, each in done.items() if each.tail != before.get(day, nothing).tail}
-    for chunk in chunks(part for part in beside.difference(parts) if part.day in found):
-        _derive_rates(sources, lags, rules, chunk)
+        _derive_pieces(sources, lags, rules, chunk)
+    # These pieces have a midnight with changed samples on its other side.
+    reach = min(_DAY_HOURS, -(rules.longest // -(PIECE_HOURS * _HOUR)) * PIECE_HOURS)
+    earlier = (day - _DAY for day, each in done.items() if each.head != before.get(day, nothing).head)
+    later = (day + _DAY for day, each in done.items() if each.tail != before.get(day, nothing).tail)
+    beside = [*(Pieces(day, _DAY_HOURS - reach) for day in earlier), *(Pieces(day, 0, reach) for day in later)]
+    if kept := [each for each in beside if each.day in found and each.begins < begins.get(each.day, _DAY_HOURS)]:
+        _derive_rates(sources, lags, rules, kept)
     on_progress("deriving intervals and incidents")
     derive_history(spark, tables, days, silence=rules.silence, unfinished=begun)
-    kept, unfinished = (
-        {day: derived for day, derived in noted.items() if day not in layout} for noted in (note.days, note.unfinished)
+    finished, unfinished = (
+        {day: derived for day, derived in noted.items() if day not in done} for noted in (note.days, note.unfinished)
     )
-    kept |= {day: derived for day, derived in done.items() if day in found}
-    # With `only`, keep the old rules in the note: the days outside `only` were derived by the old rules.
-    write_note(spark, tables, Note(note.rules if only and before else str(rules), kept, unfinished))
+    finished |= {day: derived for day, derived in done.items() if day in found}
+    # With `only`, keep the old rules in the note: the days outside `only` were derived by the old rules. The days that
+    # are still unfinished do not belong to the other days of the newest versions.
+    newest = note.versions if unfinished else tables.newest(spark, DERIVED)
+    write_note(spark, tables, Note(note.rules if only and before else str(rules), finished, unfinished, newest))
     return days
 
 
@@ -326,13 +198,14 @@ def derive(
 class _Sources:
     """The tables ``events`` and ``partitions``, with what `_look_over` found.
 
-    ``heads`` and ``tails`` count each day's listed partitions near its first and its last midnight. ``inexact`` are the
-    days on which a lag in seconds may be known better from later data.
+    ``first_ms`` is the time of the first row of each day and batch (``table/batch_id``). ``heads`` and ``tails`` count
+    each day's listed partitions near its first and its last midnight. ``inexact`` are the days on which a lag in
+    seconds may be known better from later data.
     """
 
     spark: SparkSession
     tables: Tables
-    batches: Sequence[Row]
+    first_ms: Mapping[tuple[date, str], int]
     repeating: frozenset[str]
     heads: Counter[date]
     tails: Counter[date]
@@ -359,7 +232,8 @@ def _look_over(spark: SparkSession, tables: Tables, days: Collection[date], marg
                 "log_id",
                 "batch_id",
                 "seq",
-                F.unix_millis("received_at").alias("at_ms"),
+                # Also the lags in seconds of earlier events use a log end that came late.
+                F.unix_millis(F.least("received_at", "observed_at")).alias("at_ms"),
                 (at < midnight + F.lit(margin)).alias("head"),
                 (at >= midnight + F.lit(_DAY - margin)).alias("tail"),
                 (is_inexact() if name == "events" else F.lit(False)).alias("inexact"),
@@ -371,81 +245,75 @@ def _look_over(spark: SparkSession, tables: Tables, days: Collection[date], marg
     spans = seen.groupBy("table", "day", "log_id", "batch_id").agg(
         F.min("seq").alias("first"),
         F.max("seq").alias("last"),
-        F.count(F.lit(1)).alias("rows"),
         F.min("at_ms").alias("first_ms"),
-        F.max("at_ms").alias("last_ms"),
         F.count_if("head").alias("head"),
         F.count_if("tail").alias("tail"),
         F.bool_or("inexact").alias("inexact"),
     )
     found = spans.withColumn("overlaps", F.col("first") <= F.max("last").over(earlier)).collect()
-    heads, tails = Counter[date](), Counter[date]()
+    heads, tails, first_ms = Counter[date](), Counter[date](), dict[tuple[date, str], int]()
     for row in found:
+        place = row.day, f"{row.table}/{row.batch_id}"
+        first_ms[place] = min(row.first_ms, first_ms.get(place, row.first_ms))
         if row.table == "partitions":
             heads[row.day] += row.head
             tails[row.day] += row.tail
     repeating = frozenset(row.table for row in found if row.overlaps)
-    return _Sources(spark, tables, found, repeating, heads, tails, frozenset(row.day for row in found if row.inexact))
+    inexact = frozenset(row.day for row in found if row.inexact)
+    return _Sources(spark, tables, first_ms, repeating, heads, tails, inexact)
 
 
-def _derive_parts(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules, parts: Sequence[Part]) -> None:
-    """Derive parts of different days. The days' ``partition_lag_minute`` must exist already.
-
-    ``slo_daily`` is derived with the last part of a day.
-    """
-    tables, days = sources.tables, [part.day for part in parts]
+def _derive_pieces(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules, pieces: Sequence[Pieces]) -> None:
+    """Derive the last pieces of different days. The days' ``partition_lag_minute`` must exist already."""
+    spark, tables, days = sources.spark, sources.tables, [each.day for each in pieces]
     all_events, all_partitions = (sources.read(name, days) for name in SOURCES)
-    in_parts = F.lit(True) if all(part.is_whole for part in parts) else is_in(parts, "received_at")
-    events, partitions = all_events.where(in_parts), all_partitions.where(in_parts)
+    in_pieces = is_in(pieces, "received_at") if any(each.begins for each in pieces) else F.lit(True)
+    events, partitions = all_events.where(in_pieces), all_partitions.where(in_pieces)
     listings, timed = whole_listings(events, partitions), events
     if not sources.inexact.isdisjoint(days):
-        seen = is_seen_by(parts, rules.longest)
-        polled = tables.read(sources.spark, "ends", days=days)
-        timed = by_hindsight(events, all_events.where(seen), all_partitions.where(seen), polled, longest=rules.longest)
+        timed = by_hindsight(events, all_events, all_partitions, sources.read("ends", days), longest=rules.longest)
 
     def derive_lag_and_slo(measured: DataFrame | None) -> None:
         lag = lag_minute(timed) if measured is None else merged(lag_minute(timed), group_lags(measured))
-        replace_parts(tables, lag, "lag_minute", parts)
-        if ended := [part.day for part in parts if part.is_last]:
-            lags_of_partitions = all_partitions
-            if measured is not None:
-                of_commits = spread(measured).drop("partitions")
-                lags_of_partitions = all_partitions.unionByName(of_commits, allowMissingColumns=True)
-            of_days = lags_of_partitions.where(F.col("day").isin(ended))
-            minutes = tables.read(sources.spark, "lag_minute", days=ended)
-            tables.replace_days(slo_daily(minutes, of_days, rules.objective), "slo_daily", ended)
+        replace_pieces(tables, lag.withColumn("piece", piece_of("minute")), "lag_minute", pieces)
+        lags_of_partitions = all_partitions
+        if measured is not None:
+            of_commits = spread(measured).drop("partitions")
+            lags_of_partitions = all_partitions.unionByName(of_commits, allowMissingColumns=True)
+        minutes = tables.read(spark, "lag_minute", days=days)
+        tables.replace_days(slo_daily(minutes, lags_of_partitions, rules.objective), "slo_daily", days)
 
     def derive_skew(measured: DataFrame | None) -> None:
         skew = skew_minute(listings)
         if measured is not None:
             skew = skew.unionByName(skew_minute(spread(measured), of="partitions"))
-        replace_parts(tables, skew, "skew_minute", parts)
+        replace_pieces(tables, skew.withColumn("piece", piece_of("minute")), "skew_minute", pieces)
 
     def derive_runs() -> None:
-        runs = verdict_runs(events, partitions, silence=rules.silence)
-        for part in (part for part in parts if part.begins):  # the runs of later parts have greater numbers
-            before = F.when(F.col("day") == F.lit(part.day), part.begins * _RUNS_PER_MINUTE).otherwise(0)
-            runs = runs.withColumn("run", F.col("run") + before.cast("bigint"))
-        replace_parts(tables, runs, "verdict_runs", parts)
+        begins = {each.day: each.begins for each in pieces}
+        files = [file for file in tables.files(spark, "verdict_runs") if file.piece < begins.get(file.day, 0)]
+        earlier = tables.read_files(spark, "verdict_runs", files) if files else None
+        runs = verdict_runs(events, partitions, silence=rules.silence, earlier=earlier)
+        replace_pieces(tables, runs, "verdict_runs", pieces)
 
     with lags.measured(listings, days) as measured:
         jobs = (
             partial(derive_lag_and_slo, measured),
             partial(derive_skew, measured),
             derive_runs,
-            partial(_derive_rates, sources, lags, rules, parts),
+            partial(_derive_rates, sources, lags, rules, pieces),
         )
         # A job of few tasks leaves cores free, for example while it writes one file, so the jobs run at the same time.
         with ThreadPoolExecutor(len(jobs)) as pool:
             list(pool.map(lambda job: job(), jobs))
 
 
-def _derive_rates(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules, parts: Sequence[Part]) -> None:
-    around, near = _with_neighbours([part.day for part in parts]), is_in(parts, "received_at", rules.longest)
+def _derive_rates(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules, pieces: Sequence[Pieces]) -> None:
+    around, near = _with_neighbours([each.day for each in pieces]), is_in(pieces, "received_at", rules.longest)
     events, partitions = (sources.read(name, around).where(near) for name in SOURCES)
     samples = lags.listings(whole_listings(events, partitions), around).where(near)
-    rates = rates_minute(samples, longest=rules.longest)
-    replace_parts(sources.tables, rates.where(is_in(parts, "minute")), "rates_minute", parts)
+    rates = rates_minute(samples, longest=rules.longest).where(is_in(pieces, "minute"))
+    replace_pieces(sources.tables, rates.withColumn("piece", piece_of("minute")), "rates_minute", pieces)
 
 
 def _with_neighbours(days: Collection[date]) -> set[date]:

@@ -134,7 +134,7 @@ def age_from_samples(rows: DataFrame, spans: DataFrame, within: Sequence[str]) -
 
     ``rows`` have the columns ``within``, ``at_ms``, ``committed_offset`` and ``refresh_ms``, the maximum age of a log
     end of the row's source. ``spans`` are `sample_spans`. The age is NULL without a sample at or before the row, and if
-    the committed offset was reached in a time without samples.
+    the committed offset was reached in a time without samples. It is extrapolated from samples until ``until_ms``.
     """
     bounded = _bounded(spans, within)
     placed = with_log_end(rows, bounded, "sample", within, sampled="at_ms", asked="at_ms")
@@ -173,7 +173,8 @@ def _bounded(spans: DataFrame, within: Sequence[str]) -> DataFrame:
 def _age() -> Column:
     committed, now_ms, refresh_ms = F.col("committed_offset"), F.col("at_ms"), F.col("refresh_ms")
     below, oldest = F.col("found"), F.col("oldest")
-    above = F.when(committed < oldest.end_offset, below.following)
+    is_seen = below.following.at_ms <= F.col("until_ms")
+    above = F.when((committed < oldest.end_offset) & is_seen, below.following)
     is_within = committed >= oldest.end_offset
 
     def aged(ended_ms: Column, per_message: Column, is_sample: Column, kind: str) -> Column:
@@ -206,13 +207,15 @@ def by_hindsight(
     committed offset in ``events``. If ``lag_seconds`` belongs to another partition, the value stays.
 
     ``seen`` are all events whose log ends are samples, and ``partitions`` are the partitions that they list. ``ends``
-    are polls of the brokers. If two samples are more than ``longest`` apart, the time between them is unknown.
+    are polls of the brokers. If two samples are more than ``longest`` apart, the time between them is unknown. So no
+    age depends on a sample that is more than ``longest`` later than its event.
     """
     of_worst = {"topic": "max_lag_topic", "partition": "max_lag_partition", "committed_offset": "max_lag_committed"}
     asking = events.where(is_inexact()).withColumns(
         {
             **{name: F.col(column) for name, column in of_worst.items()},
             "at_ms": F.col("observed_at_ms"),
+            "until_ms": F.col("received_at_ms") + longest // timedelta(milliseconds=1),
             "refresh_ms": F.when(F.col("source") == Source.KAFKA.value, 0).otherwise(REFRESH_MS),
         }
     )

@@ -1,7 +1,7 @@
 """Derives the table ``verdict_runs`` and, from it, ``status_intervals``.
 
-A verdict run is a part of a day in which all events of a group have the same kind, incident id and status. Thousands of
-events become a few runs. Incidents and intervals of months are computed from the runs and not from the events.
+A verdict run is a part of a piece in which all events of a group have the same kind, incident id and status. Thousands
+of events become a few runs. Incidents and intervals of months are computed from the runs and not from the events.
 """
 
 from datetime import datetime, timedelta
@@ -10,11 +10,20 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from karrot.event import Status
-from karrot.pipeline.schemas_and_conversions import EVENT, GROUP, STATUS_INTERVALS, VERDICT_RUNS, columns_of, with_day
+from karrot.pipeline.schemas_and_conversions import (
+    EVENT,
+    GROUP,
+    STATUS_INTERVALS,
+    VERDICT_RUNS,
+    columns_of,
+    piece_of,
+    with_day,
+)
 
 _ARRIVAL = ("received_at_ms", "seq")
-_SAID = ("kind", "incident_id", "status")
+_SAID = ("piece", "kind", "incident_id", "status")
 _OLDEST_MS = 86_400_000
+_RUNS_PER_HOUR = 1_000_000_000
 _SHOWN = [status.name for status in Status if status is not Status.NOTFOUND]
 
 
@@ -32,12 +41,17 @@ def status_named(number: Column) -> Column:
     return F.when(number.isNotNull(), F.get(names, number))
 
 
-def verdict_runs(events: DataFrame, partitions: DataFrame, *, silence: timedelta) -> DataFrame:
-    """Make ``verdict_runs`` from whole days of ``events``, each event once, and the ``partitions`` that they list.
+def verdict_runs(
+    events: DataFrame, partitions: DataFrame, *, silence: timedelta, earlier: DataFrame | None = None
+) -> DataFrame:
+    """Make ``verdict_runs``, with the column ``piece``.
 
-    A run ends when the kind, the incident's id or the status changes, or when the group was silent for longer than
-    ``silence``. Events are in the order of arrival. An event that was observed before its predecessor is ignored, as in
-    the service.
+    ``events`` are all events of some pieces, each event once, and ``partitions`` are those that they list. If a day
+    lacks its first pieces, ``earlier`` has the ``verdict_runs`` of these pieces.
+
+    A run ends when the kind, the incident's id or the status changes, when the group was silent for longer than
+    ``silence``, or at the end of a piece. Events are in the order of arrival. An event that was observed before an
+    earlier event of its day is ignored, as in the service.
 
     Groups are sorted by a hash of 64 bits, which is cheaper than by name. Two groups with the same hash would be mixed
     up. Among a million groups, the probability of this is one in forty million.
@@ -49,8 +63,13 @@ def verdict_runs(events: DataFrame, partitions: DataFrame, *, silence: timedelta
     bad = partitions.where(severity("status") > Status.OK)
     bad_topics = bad.groupBy(*EVENT).agg(F.array_sort(F.collect_set("topic")).alias("topics"))
     newest_before = F.max("at_ms").over(arrival.rowsBetween(Window.unboundedPreceding, -1))
+    heard = events.withColumn("piece", piece_of("received_at"))
+    if earlier is not None:  # each run stands for its last event, without a piece
+        last_ms = {name: F.unix_millis("last_at") for name in ("received_at_ms", "observed_at_ms")}
+        lasts = earlier.withColumns(last_ms | {"seq": F.lit(0)}).select(*GROUP, "day", "seq", *last_ms)
+        heard = heard.unionByName(lasts, allowMissingColumns=True)
     timely = (
-        events.join(bad_topics, on=list(EVENT), how="left")
+        heard.join(bad_topics, on=list(EVENT), how="left")
         .withColumns({"key": F.xxhash64(*GROUP), "at_ms": at_ms})
         .withColumn("newest_before", newest_before)
         .where(F.col("newest_before").isNull() | (F.col("at_ms") >= F.col("newest_before")))
@@ -59,7 +78,11 @@ def verdict_runs(events: DataFrame, partitions: DataFrame, *, silence: timedelta
     silent = F.col("at_ms") - F.col("newest_before") > silence // timedelta(milliseconds=1)
     begins = F.col("newest_before").isNull() | silent | ~said.eqNullSafe(F.lag(said).over(arrival))
     numbered = timely.withColumn("begins", begins).withColumn("run", F.count_if("begins").over(arrival))
-    return _summed(numbered).select(*columns_of(with_day(VERDICT_RUNS)))
+    in_piece = F.row_number().over(Window.partitionBy("key", "day", "piece").orderBy("run"))
+    runs = _summed(numbered.where(F.col("piece").isNotNull()))
+    return runs.withColumn("run", F.col("piece") * F.lit(_RUNS_PER_HOUR).cast("bigint") + in_piece).select(
+        *columns_of(with_day(VERDICT_RUNS)), "piece"
+    )
 
 
 def _summed(numbered: DataFrame) -> DataFrame:

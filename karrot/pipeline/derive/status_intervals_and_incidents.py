@@ -5,9 +5,8 @@ runs of all days, a summary holds the state of each group at the beginning of a 
 and the ids of its incidents (`karrot.pipeline.derive.incidents.summary_runs`). A run reads the newest summary that is
 older than the changed days, and all later runs. Without such a summary, a run reads the runs of all days.
 
-```
-<tables>/_summaries/silence=300000ms/day=2026-11-20/summary.parquet      all runs before this day
-```
+The summaries are in a table of their own, `SUMMARIES`. The rows of a day stand for all runs until the end of this day,
+and the name of their batch says for which ``silence`` they were made.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,12 +16,10 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from karrot.history.days_with_data import day_of
-from karrot.pipeline.derive.incidents import SUMMARY_RUNS, incidents, summary_runs, without_summary
+from karrot.pipeline.derive.incidents import incidents, summary_runs, without_summary
 from karrot.pipeline.derive.status_intervals import status_intervals
-from karrot.pipeline.schemas_and_conversions import GROUP
-from karrot.pipeline.store.hadoop_filesystem import delete, listing, literal
-from karrot.pipeline.store.table_files import Tables, sound
+from karrot.pipeline.schemas_and_conversions import GROUP, SUMMARIES
+from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.streaming_queries import persisted
 
 _DAY: Final = timedelta(days=1)
@@ -71,19 +68,19 @@ class _Summaries(NamedTuple):
         return max((day for day in self._days() if day <= until), default=None)
 
     def drop_after(self, day: date) -> None:
-        for each in self._days():
-            if each > day:
-                self.tables.require()
-                delete(self.spark, self._path(each))
+        """Drop the summaries of later days, and those for another ``silence``."""
+        files = self.tables.files(self.spark, SUMMARIES)
+        drop = {file.day for file in files if file.day >= day or file.batch_id != self._batch_id}
+        self.tables.drop_days(self.spark, SUMMARIES, drop)
 
     def with_runs(self, since: date | None, until: date | None = None) -> DataFrame:
         """Read the summary of the day ``since``, and the runs from ``since`` to before ``until``.
 
         Without ``since``, read the runs of all days. A group without a verdict since the oldest day is left out,
-        because ``compact`` has dropped its runs. Raises OSError like `karrot.pipeline.store.table_files.sound`.
+        because ``compact`` has dropped its runs.
         """
         days = [day for day in self.there if (since is None or day >= since) and (until is None or day < until)]
-        runs = without_summary(sound(self.tables.read(self.spark, "verdict_runs", days=days)))
+        runs = without_summary(self.tables.read(self.spark, "verdict_runs", days=days))
         if since is None:
             return runs
         oldest = datetime.combine(min(self.there, default=since), time(), UTC)
@@ -97,30 +94,23 @@ class _Summaries(NamedTuple):
 
     def write(self, since: date | None) -> None:
         """Write the summary with which the next runs begin: the runs before the day before the newest."""
-        if not self.there or any(each >= self.there[-1] - _DAY for each in self._days()):
+        day, known = max(self.there, default=date.max) - _DAY, self._days()
+        if min(self.there, default=day) >= day or any(each >= day for each in known):
             return
-        day = self.there[-1] - _DAY
         summary = summary_runs(self.with_runs(since, until=day), silence=self.silence, day=day)
-        self.tables.write_file(summary, GROUP, *self._place(day), "summary.parquet")
-        for old in self._days()[:-_KEPT]:
-            delete(self.spark, self._path(old))
-        above, _, own = self._path().rpartition("/")
-        for of_other_rules in {*listing(self.spark, above)} - {own}:
-            delete(self.spark, f"{above}/{of_other_rules}")
+        self.tables.replace_days(summary, SUMMARIES, [day - _DAY], batch_id=self._batch_id)
+        self.tables.drop_days(self.spark, SUMMARIES, {each - _DAY for each in known[: 1 - _KEPT]})
+
+    @property
+    def _batch_id(self) -> str:
+        return f"silence-{self.silence // timedelta(milliseconds=1)}ms"
 
     def _days(self) -> list[date]:
-        found = map(day_of, listing(self.spark, self._path()))
-        return sorted(day for day in found if day is not None)
+        """The days that follow the last runs of the summaries."""
+        return [day + _DAY for day in self.tables.days(self.spark, SUMMARIES)]
 
     def _read(self, day: date) -> DataFrame:
-        return self.spark.read.schema(SUMMARY_RUNS).parquet(literal(self._path(day)))
-
-    def _path(self, *days: date) -> str:
-        return self.tables.path(*self._place(*days))
-
-    def _place(self, *days: date) -> list[str]:
-        above = ["_summaries", f"silence={self.silence // timedelta(milliseconds=1)}ms"]
-        return [*above, *(f"day={day.isoformat()}" for day in days)]
+        return self.tables.read(self.spark, SUMMARIES, days=[day - _DAY])
 
 
 def reach(days: Collection[date], existing: Sequence[date], silence: timedelta) -> tuple[set[date], set[date]]:

@@ -283,10 +283,11 @@ class Evaluate:
             counts = {row.day: row["count"] for row in unread.groupBy("day").count().collect()}
             if not counts:
                 return 0
-            stored = self.tables.read(self.spark, "quarantine", days=counts, batches=True)
-            known = stored.where(F.col("batch_id") != batch_id).select("source", "position").distinct()
+            files = (file for file in self.tables.files(self.spark, "quarantine") if file.day in counts)
+            others = [file for file in files if file.batch_id != batch_id]
+            known = self.tables.read_files(self.spark, "quarantine", others).select("source", "position").distinct()
             new = unread.join(known, on=["source", "position"], how="left_anti").select(unread.columns)
-            self.tables.write_batch(new, "quarantine", batch_id)
+            self.tables.append(new, "quarantine", batch_id)
         return sum(counts.values())
 
     def _keep_refused(self, batch: int, refused: Sequence[RefusedVerdict]) -> None:

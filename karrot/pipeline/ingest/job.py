@@ -1,12 +1,12 @@
 """Runs ``karrot pipeline ingest``: streams event lines into ``events``, ``partitions`` and ``quarantine``.
 
-Spark's source finds the new segments or records. A batch reads them once and writes each table into its own folder
-``batch_id=…``. So a batch that is repeated after a crash overwrites its own files. The id of a batch begins with the
-checkpoint's id: a new checkpoint counts from 0 again and must not overwrite the batches of another checkpoint.
+Spark's source finds the new segments or records. A batch reads them once and commits its rows to each table. A batch
+that is repeated after a crash replaces its own rows. The id of a batch begins with the checkpoint's id, because a new
+checkpoint counts from 0 again and must not replace the batches of another checkpoint.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import date, timedelta
 from threading import Event
@@ -31,7 +31,7 @@ from karrot.pipeline.ingest.events import (
 )
 from karrot.pipeline.schemas_and_conversions import QUARANTINE, rows, with_day
 from karrot.pipeline.store.hadoop_filesystem import plain_url
-from karrot.pipeline.store.table_files import SOURCES, Tables
+from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.streaming_queries import (
     UnevenError,
     batch_name,
@@ -139,7 +139,7 @@ class LineBatch:
     segments: list[Segment]
 
     def write(self) -> IngestSummary:
-        """Write the events that the tables do not have. Fails if compact merges one of the days meanwhile."""
+        """Write the events that the tables do not have."""
         log_id, seq = F.col("line.log_id"), F.col("line.seq")
         sorts = self.lines.groupBy("path", "day", log_id.alias("log_id"), F.col("reason").isNotNull().alias("is_bad"))
         counted = sorts.agg(
@@ -154,24 +154,21 @@ class LineBatch:
             found[plain_url(row.path)] += row.lines
         missing = {one: lacks for one in self.segments if (lacks := one.missing(found[one.path]))}
         good = [row for row in counted if not row.is_bad]
-        days, bad_days = {row.day for row in good}, {row.day for row in counted if row.is_bad}
-        for name in SOURCES:  # a batch that is repeated can have fewer rows than before
-            self.tables.drop_batch(self.spark, name, self.batch_id, days)
+        days = {row.day for row in good}
         new, duplicates = self._new(good, days)
         # Write events last: after a crash, a line with a stored event is skipped as a duplicate.
-        self.tables.write_batch(partitions(new), "partitions", self.batch_id)
-        self.tables.write_batch(events(new), "events", self.batch_id)
+        of_partitions = self.tables.append(partitions(new), "partitions", self.batch_id)
+        of_events = self.tables.append(events(new), "events", self.batch_id)
         short = self._new_short(missing)
-        duplicates += self._write_quarantine(counted, short)
-        quarantine = self._rows("quarantine", bad_days | {one.written_on for one in short})
+        quarantined, repeated = self._write_quarantine(counted, short)
         return IngestSummary(
             batches=1,
             segments=len(self.segments),
             lines=found.total(),
-            events=self._rows("events", days),
-            partitions=self._rows("partitions", days),
-            quarantined=quarantine - len(short),
-            duplicates=duplicates,
+            events=of_events,
+            partitions=of_partitions,
+            quarantined=quarantined - len(short),
+            duplicates=duplicates + repeated,
             short_segments=len(missing),
             missing=sum(missing.values()),
         )
@@ -198,15 +195,18 @@ class LineBatch:
         noted = {(row.source, row.missing) for row in short.collect()}
         return {one: count for one, count in missing.items() if (one.path, count) not in noted}
 
-    def _write_quarantine(self, counted: list[Row], short: Mapping[Segment, int]) -> int:
-        """Write the short segments and the new bad lines. Return the number of bad lines that were stored already."""
-        # A segment that was short before a crash can be complete now, for example if its copy was not finished.
-        self.tables.drop_batch(self.spark, "quarantine", self.batch_id, {one.written_on for one in self.segments})
+    def _write_quarantine(self, counted: list[Row], short: Mapping[Segment, int]) -> tuple[int, int]:
+        """Write the short segments and the new bad lines.
+
+        Return the number of written rows, and the number of bad lines that were stored already.
+        """
         bad = {row.path for row in counted if row.is_bad}
         if not bad:
             if short:
-                self.tables.write_batch(_short_segments(self.spark, short), "quarantine", self.batch_id)
-            return 0
+                return self.tables.append(_short_segments(self.spark, short), "quarantine", self.batch_id), 0
+            # A segment that was short before a crash can be complete now, for example if its copy was not finished.
+            self.tables.drop_batch(self.spark, "quarantine", self.batch_id)
+            return 0, 0
         # The row with the first line of a path comes last in this order, so it stays in the dict.
         first = {row.path: row.first for row in sorted(counted, key=lambda row: -row.first)}
         places = [{"source": plain_url(path), "path": path, "first": first[path]} for path in sorted(bad)]
@@ -216,15 +216,12 @@ class LineBatch:
         repeated = lines.join(known, on=["source", "position"], how="left_semi").count()
         if repeated:
             lines = lines.join(known, on=["source", "position"], how="left_anti").select(lines.columns)
-        self.tables.write_batch(lines.unionByName(_short_segments(self.spark, short)), "quarantine", self.batch_id)
-        return repeated
+        rows_and_short = lines.unionByName(_short_segments(self.spark, short))
+        return self.tables.append(rows_and_short, "quarantine", self.batch_id), repeated
 
     def _of_other_batches(self, name: str, days: Collection[date]) -> DataFrame:
-        known = self.tables.read(self.spark, name, days=days, batches=True)
-        return known.where(F.col("batch_id") != self.batch_id)
-
-    def _rows(self, name: str, days: Iterable[date]) -> int:
-        return self.tables.rows_of_batch(self.spark, name, self.batch_id, days)
+        files = (file for file in self.tables.files(self.spark, name) if file.day in days)
+        return self.tables.read_files(self.spark, name, [file for file in files if file.batch_id != self.batch_id])
 
 
 def _short_segments(spark: SparkSession, missing: Mapping[Segment, int]) -> DataFrame:

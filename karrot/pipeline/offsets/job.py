@@ -1,7 +1,7 @@
 """Writes ``__consumer_offsets`` into the tables ``commits``, ``members`` and ``quarantine``, and onto a JSON topic.
 
-As in `karrot.pipeline.ingest.job`, a batch writes each table into its own folder ``batch_id=…``. So a batch that is
-repeated after a crash overwrites its own files. The JSON topic gets the records of a repeated batch again.
+As in `karrot.pipeline.ingest.job`, a batch that is repeated after a crash replaces its own rows. The JSON topic gets
+the records of a repeated batch again.
 """
 
 from collections import Counter
@@ -18,8 +18,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from karrot.pipeline.offsets.commits import KEY_TYPES, bad_records, commits, decode_offsets
 from karrot.pipeline.offsets.log_ends import PollSummary
 from karrot.pipeline.offsets.members import members, members_of
-from karrot.pipeline.schemas_and_conversions import STREAMED
-from karrot.pipeline.store.hadoop_filesystem import listing, literal
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.kafka_read_options import KafkaConnection
 from karrot.pipeline.stream.record_sources import RecordSource
@@ -82,6 +80,7 @@ class JsonTopic:
         return others.count()
 
 
+_ROWS_OF_A_FILE: Final = 500_000
 _COMMIT: Final = (0, 1)
 _METADATA: Final = 2
 _PLACE: Final = ("log_partition", "log_offset")
@@ -197,25 +196,24 @@ class LandOffsets:
             left = new.join(known, on=list(_PLACE), how="left_anti").repartition("log_partition")
             new = left.sortWithinPartitions(*_PLACE)
         counted = counted if new is decoded else _counted(new)
-        days, topics = {row.day for row in counted}, sorted({row.topic for row in counted if row.topic is not None})
+        topics = sorted({row.topic for row in counted if row.topic is not None})
 
-        def write(name: str, rows: DataFrame) -> int:
-            """Write a table's rows of the batch. Return the number of rows in the written files, from their footers."""
-            self.tables.write_batch(rows, name, batch_id)
-            return self.tables.rows_of_batch(self.spark, name, batch_id, days)
+        def append(name: str, rows: DataFrame) -> int:
+            of_files = rows.coalesce(1 + records // _ROWS_OF_A_FILE)
+            return self.tables.append(of_files, name, batch_id, job=batch_prefix(batch_id))
 
         good = new.where(F.col("readable") & F.col("key_type").isin(*_COMMIT))
-        written = write("commits", commits(good))
+        written = append("commits", commits(good))
         tombstones = _sum(row for row in counted if row.tombstone)
         metadata = _sum(row for row in counted if row.readable and row.key_type == _METADATA)
         quarantined, bad_metadata, bad = 0, 0, bad_records(new)
         with persisted(members_of(new, self.cluster)) as of_members:
             if metadata:
-                write("members", members(of_members))
+                append("members", members(of_members))
                 bad_metadata = of_members.where(~F.col("readable")).count()
                 bad = bad.unionByName(bad_records(of_members))
             if bad_metadata or not all(row.readable for row in counted):
-                quarantined = write("quarantine", bad)
+                quarantined = append("quarantine", bad)
         others = Counter[str]()
         for row in counted:
             if row.readable and row.key_type not in {*_COMMIT, _METADATA}:
@@ -241,7 +239,7 @@ class LandOffsets:
 
         A checkpoint of Spark's Kafka source passes each record once, so only batches of other checkpoints count then.
         """
-        own = f"batch_id={batch_id if self.source.may_repeat else batch_prefix(batch_id)}"
+        own = batch_id if self.source.may_repeat else batch_prefix(batch_id)
         of_cluster, place = F.col("cluster") == self.cluster, tuple(map(F.col, _PLACE))
         source, before = F.col("source"), f"{self.cluster}/__consumer_offsets-"
         partition = F.substr(source, F.lit(len(before) + 1)).try_cast("int")
@@ -249,15 +247,9 @@ class LandOffsets:
         places = {"commits": (of_cluster, *place), "members": (of_cluster, *place), "quarantine": quarantined}
         found: list[DataFrame] = []
         for name, (is_of, in_partition, offset) in places.items():
-            # One call lists all directories of a day.
-            paths = [
-                self.tables.path(name, f"day={day}", entry)
-                for day in sorted(days)
-                for entry in listing(self.spark, self.tables.path(name, f"day={day}"))
-                if entry.startswith("batch_id=") and not entry.startswith(own)
-            ]
-            if paths:
-                rows = self.spark.read.schema(STREAMED[name]).parquet(*map(literal, paths)).where(is_of)
+            files = [file for file in self.tables.files(self.spark, name) if file.day in days]
+            if others := [file for file in files if not file.batch_id.startswith(own)]:
+                rows = self.tables.read_files(self.spark, name, others).where(is_of)
                 found.append(rows.select(in_partition.alias(_PLACE[0]), offset.alias(_PLACE[1])))
         return reduce(DataFrame.unionByName, found).distinct() if found else None
 

@@ -124,7 +124,8 @@ class EndsPoll:
         found = [dict(zip(_ROWS.names, row, strict=True)) for row in rows]
         if found:
             frame = self.spark.createDataFrame(pa.Table.from_pylist(found, schema=_ROWS)).coalesce(1)
-            self.tables.write_batch(ends(frame, self.cluster), "ends", f"{self._run}-{self._batches:06d}")
+            batch_id, job = f"{self._run}-{self._batches:06d}", f"{self._run}-"
+            self.tables.append(ends(frame, self.cluster), "ends", batch_id, job=job)
             self._batches += 1
         return len(found)
 
@@ -161,7 +162,7 @@ class LandEnds:
         name = batch_name(checkpoint_id(samples.sparkSession), batch)
         is_there = (F.col(column).isNotNull() for column in _NEEDED)
         is_whole = reduce(Column.__and__, is_there, is_possible("observed_at"))
-        self.tables.write_batch(ends(samples.where(is_whole), self.cluster), "ends", name)
+        self.tables.append(ends(samples.where(is_whole), self.cluster), "ends", name)
         [(count, whole)] = samples.agg(F.count("*"), F.count(F.when(is_whole, 1))).collect()
         self.total = self.total.plus(PollSummary(whole, count - whole))
 

@@ -9,7 +9,7 @@ from karrot.history.answers_and_errors import Incident
 from karrot.history.time_ranges import DayRange
 from karrot.pipeline.derive.status_intervals import severity
 from karrot.pipeline.report import finding_types as types
-from karrot.pipeline.store.table_files import Tables, sound
+from karrot.pipeline.store.table_files import Tables
 
 _WEEK = timedelta(days=6)
 POINTS: Final = 168
@@ -196,7 +196,7 @@ def find(spark: SparkSession, tables: Tables, period: DayRange) -> types.Finding
     frames["lag_minute"] = _read(spark, tables, "lag_minute", period).withColumn("severity", severity("worst_status"))
     intervals = _read(spark, tables, "status_intervals", period)
     frames["status_intervals"] = intervals.withColumn("severity", severity("status"))
-    frames["incidents"] = sound(tables.read(spark, "incidents"))
+    frames["incidents"] = tables.read(spark, "incidents")
     ask = Queries(frames, period)
     frames["incidents"] = ask.frame(_INCIDENTS)
     ((first_s, until_s),) = ask.frame(
@@ -238,12 +238,7 @@ def find(spark: SparkSession, tables: Tables, period: DayRange) -> types.Finding
 
 
 def _read(spark: SparkSession, tables: Tables, name: str, period: DayRange) -> DataFrame:
-    """Read the days of the period that the table has.
-
-    A period may be years, and `Tables` checks each day on the file system, so only existing days are passed on.
-    """
-    there = tables.days(spark, name)
-    return sound(tables.read(spark, name, days=[day for day in there if period.first <= day <= period.last]))
+    return tables.read(spark, name, days=period.dates)
 
 
 def _moment(epoch_s: int) -> datetime:

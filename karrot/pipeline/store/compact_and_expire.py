@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from karrot.history.days_with_data import Note, day_of
-from karrot.pipeline.schemas_and_conversions import DERIVED, STREAMED, SUMMARIES, TABLES, UNIQUE_BY, with_day
+from karrot.pipeline.schemas_and_conversions import DERIVED, STREAMED, SUMMARIES, TABLES, with_day
 from karrot.pipeline.store.hadoop_filesystem import delete, listing, literal
 from karrot.pipeline.store.table_files import (
     WATCHED,
@@ -23,6 +23,7 @@ from karrot.pipeline.store.table_files import (
     by_day,
     digest,
     mark_format,
+    new_batch,
     read_note,
     write_note,
 )
@@ -49,7 +50,7 @@ def compact(spark: SparkSession, tables: Tables, *, keep: timedelta, today: date
         for day in sorted({file.day for file in listed if file.day < today}):
             of_day = [file for file in listed if file.day == day]
             if len(of_day) > 1:
-                made = tables.merge(spark, name, of_day, UNIQUE_BY.get(name))
+                made = tables.merge(spark, name, of_day, new_batch("merged"))
                 files[name] = [*(file for file in files[name] if file.day != day), *made]
                 merged, count = merged + len(of_day), count + len(made)
     # A merged day keeps its rows, so derive need not make the day again. If ingest has added a batch to the day since

@@ -78,7 +78,13 @@ def delta_place(spark: SparkSession, path: str) -> tuple[str, dict[str, str]]:
     if local := local_path(spark, path):
         return str(local), {}
     if not path.startswith(("s3:", "s3a:", "s3n:")):
-        return path, {}
+        files = _hadoop(spark, path)
+        above = whole = files.makeQualified(_path(spark, path))
+        while not files.exists(above):
+            above = above.getParent()
+        below = str(whole.toString()).removeprefix(str(above.toString()))
+        # A mount table (ViewFs) names a place in another file system.
+        return f"{files.resolvePath(above).toString()}{below}".removeprefix("file:"), {}
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 (as below)
     given = {option: hadoop.get(f"fs.s3a.{name}") or "" for name, option in _S3A_OPTIONS.items()}
     endpoint = given["aws_endpoint_url"]
@@ -153,7 +159,7 @@ def flush_new(spark: SparkSession, directory: str, since_s: float) -> None:
     """Flush the files of a local directory that were written since a time (epoch seconds), and their names."""
     if local := local_path(spark, directory):
         for entry in local.iterdir():
-            if entry.stat().st_mtime >= since_s - 1:
+            if entry.stat().st_mtime >= since_s:
                 flush(entry)
         for folder in (local, *local.parents[:2]):
             flush(folder)

@@ -17,10 +17,12 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
+import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
@@ -33,6 +35,7 @@ from karrot.pipeline.schemas_and_conversions import (
     STREAMED,
     SUMMARIES,
     TABLES,
+    UNIQUE_BY,
     VERDICT_SUMMARIES,
     columns_of,
     rows,
@@ -85,8 +88,13 @@ _CURE: Final = (
     "Restore the file. If it is lost, delete the directory of the table. If derive made the table, also delete "
     "<tables>/_derived.json and run derive. If not, run the command that made it, with a new --checkpoint."
 )
+_log: Final = structlog.get_logger(__name__)
+_MOST_SMALL: Final = 100
+_SMALL_BYTES: Final = 32 * 1024 * 1024
 _ATTEMPTS: Final = 30
 _AGAIN_S: Final = 0.2
+_FLUSHED_S: Final = 60
+"""An earlier commit can belong to another process that has not flushed it yet."""
 
 
 class TablesChanged(RuntimeError):  # noqa: N818 (names what happened)
@@ -150,26 +158,27 @@ class Tables:
         self, spark: SparkSession, name: str, files: Sequence[DataFile], *, batches: bool = False
     ) -> DataFrame:
         """Read some data files of a table, as `read` does."""
-        schema = with_day(_SCHEMAS[name])
-        if batches:
-            schema = schema.add("batch_id", "string")
+        in_path = with_day(_SCHEMAS[name]).add("batch_id", "string")
+        schema = in_path if batches else with_day(_SCHEMAS[name])
         if not files:
             # The filter lets the optimizer see that the table is empty, and leave out the steps that depend on the
             # table.
             return spark.range(0).where(F.lit(False)).select(rows([], schema))
         self._require_whole(spark, name, files)
-        in_path = schema if batches else schema.add("batch_id", "string")
         reader = spark.read.schema(in_path).option("basePath", self.path(name))
         read = reader.parquet(*(literal(self.path(name, file.path)) for file in files))
         if batches:
             read = read.withColumn("batch_id", F.substring_index("batch_id", ".", 1))
         return read.select(*columns_of(schema))
 
-    def append(self, df: DataFrame, name: str, batch_id: str) -> int:
+    def append(self, df: DataFrame, name: str, batch_id: str, *, job: str = "") -> int:
         """Commit a batch of a streamed table, and return the number of its rows.
 
         ``df`` has the schema's columns and ``day``. If the batch was committed before, its old rows are removed in the
         same transaction. On a local file system, the rows are on the disk when the call returns.
+
+        ``job`` is the beginning of the ids of a job's batches. If a day has many small files of the job, they are
+        merged, but not the file of this batch: after a crash, the job may repeat it.
         """
         # Only names get dictionaries: for numbers and timestamps, they cost time and space.
         plain = {
@@ -178,7 +187,13 @@ class Tables:
             if name in SOURCES and (column.name == "event_id" or not isinstance(column.dataType, StringType))
         }
         files = self._written(df.select(*columns_of(with_day(_SCHEMAS[name]))), name, batch_id, plain)
-        self._commit(df.sparkSession, name, files, lambda file: file.batch_id == batch_id)
+        spark = df.sparkSession
+        kept = self._commit(spark, name, files, lambda file: file.batch_id == batch_id)
+        for day in {file.day for file in files if job}:
+            of_job = [file for file in kept if file.day == day and file.batch_id.startswith(job)]
+            small = [file for file in of_job if file.batch_id != batch_id and file.size < _SMALL_BYTES]
+            if len(small) >= _MOST_SMALL:
+                self.merge(spark, name, small, f"{job}merged-{uuid.uuid4().hex[:8]}")
         return sum(file.rows for file in files)
 
     def drop_batch(self, spark: SparkSession, name: str, batch_id: str) -> None:
@@ -202,7 +217,7 @@ class Tables:
         chosen, by = {*days}, ["day", *(["piece"] if name in PIECES else [])]
         columns = [*columns_of(_SCHEMAS[name]), *by]
         ordered = df.select(*columns).repartition(*by).sortWithinPartitions(*by, *_SORTED_BY[name])
-        files = self._written(ordered, name, batch_id or _new_batch("derived"), {}, by)
+        files = self._written(ordered, name, batch_id or new_batch("derived"), {}, by)
         self._commit(
             df.sparkSession,
             name,
@@ -211,16 +226,14 @@ class Tables:
             is_exclusive=True,
         )
 
-    def merge(
-        self, spark: SparkSession, name: str, files: Sequence[DataFile], unique_by: list[str] | None
-    ) -> Sequence[DataFile]:
+    def merge(self, spark: SparkSession, name: str, files: Sequence[DataFile], batch_id: str) -> Sequence[DataFile]:
         """Replace files of one day of a streamed table by one sorted file with the same rows, each of them once.
 
         Return the file. Raises `TablesChanged` if one of the files was removed meanwhile.
         """
-        found = self.read_files(spark, name, files).dropDuplicates(unique_by)
+        found = self.read_files(spark, name, files).dropDuplicates(UNIQUE_BY.get(name))
         ordered = found.repartition(1).sortWithinPartitions(*_SORTED_BY[name])
-        merged, old = self._written(ordered, name, _new_batch("merged"), {}), {file.path for file in files}
+        merged, old = self._written(ordered, name, batch_id, {}), {file.path for file in files}
         self._commit(spark, name, merged, lambda file: file.path in old, merges=len(old))
         return merged
 
@@ -277,8 +290,8 @@ class Tables:
         *,
         is_exclusive: bool = False,
         merges: int = 0,
-    ) -> None:
-        """Add and remove files of a table in one transaction.
+    ) -> list[DataFile]:
+        """Add and remove files of a table in one transaction. Return the files that the table then has.
 
         If another command commits at the same time, the commit is tried again. But if it ``is_exclusive`` or ``merges``
         this number of files, it raises `TablesChanged`: its rows may depend on the files that the other one changed.
@@ -288,9 +301,11 @@ class Tables:
 
         for attempt in range(1, _ATTEMPTS + 1):
             table = self._open(spark, name, newest=True)
-            old = [] if table is None else [file for file in data_files(table) if is_old(file)]
+            listed = [] if table is None else data_files(table)
+            old = [file for file in listed if is_old(file)]
+            after = [*(file for file in listed if file not in old), *added]
             if not added and not old:
-                return
+                return after
             if merges not in (0, len(old)):
                 raise TablesChanged(f"another command changed {s3_url(self.path(name))}: run the command again")
             self.require()
@@ -313,8 +328,9 @@ class Tables:
             except (DeltaError, OSError) as error:
                 raise UnreadableTable(f"{s3_url(self.path(name))} cannot be written: {why(error)}") from error
             else:
-                flush_new(spark, self.path(name, LOG), began_s)
-                return
+                flush_new(spark, self.path(name, LOG), began_s - _FLUSHED_S)
+                return after
+        raise AssertionError  # the last attempt raises
 
     def _created(self, spark: SparkSession, name: str) -> "DeltaTable":
         from deltalake import DeltaTable, Schema  # noqa: PLC0415 (an extra)
@@ -331,6 +347,8 @@ class Tables:
 
         place, options = delta_place(spark, self.path(name))
         try:
+            if newest and (local := local_path(spark, self.path(name, LOG))) is not None:
+                remove_torn_commit(local)
             return open_table(place, options, None if newest else self.versions.get(name))
         except (DeltaError, OSError) as error:
             raise UnreadableTable(f"{s3_url(self.path(name))} cannot be read: {why(error)}") from error
@@ -347,7 +365,15 @@ class Tables:
                 raise UnreadableTable(f"{path} {state}. {_CURE}")
 
 
-def _new_batch(kind: str) -> str:
+def remove_torn_commit(log: Path) -> None:
+    """Delete the newest entry of a local log if it is empty. Only a power failure leaves one, and no commit ended."""
+    newest = max((entry for entry in log.glob("*.json")), default=None)
+    if newest is not None and newest.stat().st_size == 0:
+        _log.warning("an entry of a table's log was empty", code="torn_commit", file=str(newest))
+        newest.unlink(missing_ok=True)
+
+
+def new_batch(kind: str) -> str:
     return f"{kind}-{uuid.uuid4().hex[:12]}"
 
 

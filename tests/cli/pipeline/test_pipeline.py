@@ -9,7 +9,7 @@ from pyspark.errors import AnalysisException
 
 from karrot.cli import main
 from karrot.cli.pipeline import pipeline
-from karrot.pipeline.store.table_files import NewerTables
+from karrot.pipeline.store.table_files import OtherFormat
 
 
 def _ingest(*arguments: str, env: dict[str, str | None]) -> tuple[int, str]:
@@ -124,7 +124,7 @@ def test_wrong_numbers_and_days_are_refused_before_spark_starts(command: str, sa
             id="a table without a schema",
         ),
         pytest.param(AnalysisException(""), "AnalysisException", id="an error without a message"),
-        pytest.param(NewerTables("a newer Karrot wrote t"), "a newer Karrot wrote t", id="tables of a newer Karrot"),
+        pytest.param(OtherFormat("a newer Karrot wrote t"), "a newer Karrot wrote t", id="tables of a newer Karrot"),
     ],
 )
 def test_an_unusable_file_or_table_is_reported_in_one_sentence(

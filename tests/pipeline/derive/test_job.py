@@ -13,21 +13,21 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from karrot.cli import main
-from karrot.history.days_with_data import finished
-from karrot.history.table_files_in_folder import TablesInFolder
+from karrot.history.delta_tables import DataFile
 from karrot.pipeline.derive.job import DeriveRules, derive
-from karrot.pipeline.schemas_and_conversions import DERIVED, INCIDENTS, with_day
+from karrot.pipeline.schemas_and_conversions import DERIVED, INCIDENTS, TABLES, with_day
 from karrot.pipeline.store.compact_and_expire import Compacted, compact
-from karrot.pipeline.store.table_files import Tables, days_present, read_note
+from karrot.pipeline.store.table_files import Tables, UnreadableTable, read_note
 from support.pipeline.event_rows import event_of_row, event_row, frame_of_rows, write_events
 from support.pipeline.expected_tables.all_tables import Records, Rules, derived_tables
 from support.pipeline.expected_tables.comparison import assert_equal_tables
 from support.pipeline.row_times import MIDNIGHT
-from support.pipeline.table_files import incident_row
+from support.pipeline.table_files import files_of, incident_row
 
 DAY = MIDNIGHT.date()
 DAYS = [DAY + dt.timedelta(days=number) for number in range(4)]
 _A_DAY = 86_400
+_WITHOUT_FOLDERS = "COLUMNS(lambda name: name NOT IN ('batch_id', 'piece'))"
 
 Rows = list[dict[str, Any]]
 
@@ -41,27 +41,22 @@ def _land(tables: Tables, batch: str, rows: Rows) -> None:
     write_events(Path(tables.directory), batch, rows)
 
 
-def _rows(tables: Tables, name: str) -> list[tuple[Any, ...]]:
-    """Read a table with another engine."""
-    files = f"{tables.directory}/{name}/*/*.parquet"
-    return _queried(f"SELECT * FROM read_parquet('{files}', hive_partitioning=true) ORDER BY ALL")
-
-
-def _queried(query: str) -> list[tuple[Any, ...]]:
+def _rows(tables: Tables, name: str, columns: str = _WITHOUT_FOLDERS, where: str = "true") -> list[tuple[Any, ...]]:
+    """Read a table with another engine, at its version in ``tables`` or its newest version."""
+    files = files_of(Path(tables.directory), name, tables.versions.get(name))
+    query = f"SELECT {columns} FROM read_parquet({files}, hive_partitioning=true) WHERE {where} ORDER BY ALL"
     with duckdb.connect() as connection:
-        return connection.execute(query).fetchall()
+        return connection.execute(query).fetchall() if files else []
 
 
 def _state(tables: Tables) -> dict[str, list[tuple[Any, ...]]]:
-    return {name: _rows(tables, name) for name in DERIVED if list(Path(tables.directory, name).glob("day=*"))}
+    return {name: _rows(tables, name) for name in DERIVED}
 
 
 def _incidents(tables: Tables) -> list[tuple[Any, ...]]:
-    return _queried(
-        "SELECT incident_id, day::VARCHAR, strftime(started_at, '%d %H:%M'), strftime(ended_at, '%d %H:%M'), "
-        "ended_by, events "
-        f"FROM read_parquet('{tables.directory}/incidents/*/*.parquet', hive_partitioning=true) ORDER BY started_at"
-    )
+    columns = "incident_id, day::VARCHAR, strftime(started_at, '%d %H:%M'), strftime(ended_at, '%d %H:%M')"
+    found = _rows(tables, "incidents", f"started_at, {columns}, ended_by, events")
+    return [row[1:] for row in found]
 
 
 def _every_five_minutes(first: float, until: float, word: str, incident_id: str | None = None, **columns: Any) -> Rows:
@@ -117,8 +112,8 @@ def test_changed_days_are_derived_again(
     assert derive(spark, tables, DeriveRules()) == DAYS[:2]
     assert derive(spark, tables, DeriveRules()) == []
     assert _incidents(tables) == [("i", "2026-11-20", "20 23:00", None, None, 300)]
-    assert {str(path.relative_to(tables.directory)) for path in Path(tables.directory, "incidents").rglob("*.*")} == {
-        "incidents/day=2026-11-20/incidents.parquet"
+    assert {(file.day, file.piece) for file in tables.files(spark, "lag_minute")} == {
+        *((DAYS[0], 18), *((DAYS[1], hour) for hour in (0, 6, 12, 18)))
     }
 
     # Its end comes with the third day, and is written into the first. Some events of the third day come twice.
@@ -137,7 +132,7 @@ def test_changed_days_are_derived_again(
         ("2026-11-22", "WARN", "22 00:00", "22 01:00"),
         ("2026-11-22", "OK", "22 01:00", "22 02:00"),
     ]
-    assert _finished(tables) == {*DAYS}
+    assert _noted(spark, tables) == ({*DAYS}, set())
     assert _steady_rates(tables) == {DAYS[1]: 46, DAYS[2]: 20, DAYS[3]: 5}
 
     # Events of the first day arrive late, while compact merges the files of two days: only the first is derived again.
@@ -147,21 +142,20 @@ def test_changed_days_are_derived_again(
         *_every_five_minutes(_A_DAY - 150, _A_DAY, "ok", consumer="steady", log_id="another"),
     ]
 
-    def present_before_the_late_batch(session: SparkSession, place: Tables) -> dict[dt.date, str]:
-        found = days_present(session, place)
-        _land(tables, "b-2", late)
-        return found
+    class GetsALateBatch(Tables):
+        def merge(self, *asked: Any) -> Any:
+            _land(tables, "b-2", late)
+            return super().merge(*asked)
 
-    with monkeypatch.context() as patched:
-        patched.setattr("karrot.pipeline.store.compact_and_expire.days_present", present_before_the_late_batch)
-        compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[2])
-    assert (_files(tables, DAY), _files(tables, DAYS[1])) == (1, 1)
+    compact(spark, GetsALateBatch(tables.directory), keep=dt.timedelta(days=400), today=DAYS[2])
+    assert Counter(file.day for file in tables.files(spark, "events")) == {DAY: 2, DAYS[1]: 1, DAYS[2]: 2, DAYS[3]: 1}
     # A reader during the runs sees the day either before or after the change.
-    with _reading(f"{tables.directory}/lag_minute/day={DAY}/*.parquet") as seen:
+    with _reading(tables) as seen:
         _interrupt(spark, tables)
         assert _command(tables, "derive") == "derived 1 day, 2026-11-20 to 2026-11-20\n"
     assert seen == {(24, 24), (26, 27)}
-    assert _finished(tables) == {*DAYS[:3]}
+    assert _noted(spark, tables) == ({*DAYS[:3]}, set())
+    assert _state(tables.together(spark)) == _state(tables)
     # The first incident was over for a time, so there are two incidents. The end of the last one was removed.
     of_three_days = [
         ("i", "2026-11-20", "20 23:00", "20 23:43", "close"),
@@ -181,8 +175,7 @@ def test_changed_days_are_derived_again(
     assert _command(tables, "compact", "--keep", "3650d") == "merged 0 files into 0, dropped 0 days\n"
     assert _command(tables, "derive") == "nothing changed\n"
     assert [row[:5] for row in _incidents(tables)] == of_three_days[1:]
-    left = {path.parent.name for path in Path(tables.directory).glob(f"*/day={DAY}")}
-    assert left == {"incidents"}
+    assert {name for name in TABLES if DAY in tables.days(spark, name)} == {"incidents"}
 
 
 def _steady_rates(tables: Tables) -> Counter[dt.date]:
@@ -199,74 +192,60 @@ def _intervals(tables: Tables) -> list[tuple[str, ...]]:
     return sorted(found, key=lambda interval: interval[2])
 
 
-def _files(tables: Tables, day: dt.date) -> int:
-    return len(list(Path(tables.directory, "events", f"day={day}").rglob("*.parquet")))
-
-
-def _finished(tables: Tables) -> set[dt.date]:
-    """The days that the history may report. ``verdict_runs`` of others may be newer than their ``incidents``."""
-    return {*finished(TablesInFolder(Path(tables.directory)).note())}
-
-
 def _interrupt(spark: SparkSession, tables: Tables) -> None:
-    """End a run for the first day early. The day is unfinished until the next run, also after other commands."""
+    """End a run for the first day early. The day is unfinished until the next run, also after other commands.
+
+    Until then, a reader of several tables sees those of the last run that ended.
+    """
     before = _state(tables)
     with pytest.raises(InterruptedError):
         derive(spark, DiesAtTheSecond(tables.directory), DeriveRules())
     assert len(_rows(tables, "lag_minute")) == len(before["lag_minute"]) + 2
     assert _state(tables) | {"lag_minute": before["lag_minute"]} == before
-    assert not list(Path(tables.directory, ".staging").iterdir())
+    assert _state(tables.together(spark)) == before
     assert _noted(spark, tables) == ({*DAYS[1:]}, {DAY})
     compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[2])
     assert _noted(spark, tables) == ({*DAYS[1:]}, {DAY})
 
     # A removed day disappears from every table; a day that is requested again has the same rows as before.
     for name in ("events", "partitions"):
-        tables.drop_day(spark, name, DAYS[3])
+        tables.drop_days(spark, name, {DAYS[3]})
     lag = _rows(tables, "lag_minute")
     requested = ["derive", "--day", str(DAYS[2]), "--day", str(DAYS[3])]
     assert _command(tables, *requested) == "derived 2 days, 2026-11-22 to 2026-11-23\n"
     assert _rows(tables, "lag_minute") == [row for row in lag if row[-1] != DAYS[3]]
     assert _noted(spark, tables) == ({*DAYS[1:3]}, {DAY})
+    assert _state(tables.together(spark)) == before
 
 
 def _noted(spark: SparkSession, tables: Tables) -> tuple[set[dt.date], set[dt.date]]:
     """The days that are finished, and those that the next run derives again."""
-    return _finished(tables), {*read_note(spark, tables).unfinished}
+    note = read_note(spark, tables)
+    return {*note.days}, {*note.unfinished}
 
 
 class DiesAtTheSecond(Tables):
-    """Tables that end the run at the second written table, after its rows are staged."""
+    """Tables that end the run at the second written table, before its files are committed."""
 
-    def _replace(self, spark: SparkSession, name: str, day: str, file: str, staged: str) -> None:
+    def _commit(self, spark: SparkSession, name: str, *asked: Any, **options: Any) -> list[DataFile]:
         if name != "lag_minute":
             raise InterruptedError
-        super()._replace(spark, name, day, file, staged)
+        return super()._commit(spark, name, *asked, **options)
 
 
 @contextmanager
-def _reading(files: str) -> Iterator[set[tuple[Any, ...]]]:
-    """Collect the rows and events that a reader of a minute table sees during other work."""
+def _reading(tables: Tables) -> Iterator[set[tuple[Any, ...]]]:
+    """Collect the rows and events of the first day that a reader of a minute table sees during other work."""
     seen: set[tuple[Any, ...]] = set()
     ended = threading.Event()
-    directory, pattern = Path(files).parent, Path(files).name
-
-    def inodes() -> set[int]:
-        return {path.stat().st_ino for path in directory.glob(pattern)}
 
     def read() -> None:
         while not ended.wait(0.1):
-            before = inodes()
-            try:
-                seen.update(_queried(f"SELECT count(*), sum(count)::INT FROM read_parquet('{files}')"))
-            except duckdb.Error:
-                # DuckDB opens a file twice per query; karrot history repeats the query if the file was replaced.
-                assert inodes() != before
+            seen.update(_rows(tables, "lag_minute", "count(*), sum(count)::INT", where=f"day = '{DAY}'"))
 
     with ThreadPoolExecutor(1) as pool:
         reader = pool.submit(read)
         try:
-            seen.update(_queried(f"SELECT count(*), sum(count)::INT FROM read_parquet('{files}')"))
             yield seen
         finally:
             ended.set()
@@ -310,10 +289,10 @@ def test_an_empty_file_is_refused_and_not_read_as_having_no_rows(spark: SparkSes
     tables = Tables(str(tmp_path / "the tables"))
     _land(tables, "b-0", [event_row(0, "ok")])
     _land(tables, "b-1", [event_row(60, "ok")])
-    [file] = Path(tables.directory, "events", f"day={DAY}", "batch_id=b-0").glob("*.parquet")
+    file = Path(files_of(Path(tables.directory), "events")[0])
     file.write_bytes(b"")
-    with pytest.raises(OSError, match="is empty, so it is damaged"):
+    with pytest.raises(UnreadableTable, match="has 0 bytes of"):
         derive(spark, tables, DeriveRules())
-    with pytest.raises(OSError, match="is empty, so it is damaged"):
+    with pytest.raises(UnreadableTable, match="has 0 bytes of"):
         compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[3])
     assert file.exists()

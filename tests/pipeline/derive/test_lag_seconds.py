@@ -91,6 +91,7 @@ def test_the_pipeline_has_the_rule_of_the_service(spark: SparkSession) -> None:
             **logs,
             "partition": number,
             "at_ms": NOW_MS,
+            "until_ms": NOW_MS,
             "committed_offset": case.committed,
             "refresh_ms": case.refresh_ms,
         }

@@ -17,7 +17,7 @@ from support.pipeline.expected_tables.commits import assignments_of, commits_of,
 from support.pipeline.expected_tables.comparison import assert_equal_tables
 from support.pipeline.offset_rows import commit_row, log_end_row, member_rows
 from support.pipeline.row_times import MIDNIGHT
-from support.pipeline.table_files import write_rows
+from support.pipeline.table_files import files_of, write_rows
 from support.pipeline.verdict_scenarios import verdict_scenarios
 
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM is slow on a busy machine
@@ -31,8 +31,8 @@ Rows = list[dict[str, Any]]
 
 def _ask(tables: Tables, name: str, *columns: str, where: str = "true") -> list[tuple[Any, ...]]:
     """Read some columns of a table with another engine, sorted."""
-    files = f"{tables.directory}/{name}/*/*.parquet"
-    asked = f"SELECT {', '.join(columns)} FROM read_parquet('{files}', hive_partitioning=true) WHERE {where}"
+    files = files_of(Path(tables.directory), name)
+    asked = f"SELECT {', '.join(columns)} FROM read_parquet({files}, hive_partitioning=true) WHERE {where}"
     with duckdb.connect() as connection:
         return connection.execute(f"{asked} ORDER BY ALL").fetchall()
 

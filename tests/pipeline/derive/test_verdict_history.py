@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from karrot.pipeline.derive.status_intervals import verdict_runs
 from karrot.pipeline.derive.status_intervals_and_incidents import derive_history
+from karrot.pipeline.schemas_and_conversions import SUMMARIES
 from karrot.pipeline.store.table_files import Tables
 from support.pipeline.event_rows import event_of_row, event_row, events_frame, partitions_frame
 from support.pipeline.expected_tables.comparison import differences, table_rows
@@ -54,10 +55,9 @@ def _write_runs(spark: SparkSession, tables: Tables, rows: Rows, days: Iterable[
     tables.replace_days(runs, "verdict_runs", days)
 
 
-def _summaries(tables: Tables) -> dict[str, int]:
-    """The summaries by day, each with the inode of its file."""
-    files = Path(tables.directory, "_summaries").rglob("*.parquet")
-    return {path.parent.name: path.stat().st_ino for path in files}
+def _summaries(spark: SparkSession, tables: Tables) -> dict[dt.date, str]:
+    """The file of each summary, by the last day whose runs it has."""
+    return {file.day: file.path for file in tables.files(spark, SUMMARIES)}
 
 
 def _named_on_the_fourth_day() -> Rows:
@@ -95,8 +95,8 @@ def test_incidents_day_after_day_equal_those_of_all_days_at_once(
         derive_history(spark, tables, days, silence=SILENCE)
     # A run of the running day reads the days that its intervals depend on, and no older ones.
     assert read & {*DAYS} == {*DAYS[1:]}
-    summaries = _summaries(tables)
-    assert sorted(summaries) == [f"day={day}" for day in DAYS[1:3]]
+    summaries = _summaries(spark, tables)
+    assert sorted(summaries) == DAYS[:2]
     _assert_derived(tmp_path, in_time)
     found = table_rows(tmp_path, "incidents")
     assert {row["ended_by"] for row in found} == {"close", "recovered", "new_incident", "deleted", "silence", None}
@@ -105,17 +105,21 @@ def test_incidents_day_after_day_equal_those_of_all_days_at_once(
 
     _write_runs(spark, tables, rows, [DAYS[2]])
     derive_history(spark, tables, [DAYS[2]], silence=SILENCE)
-    assert _summaries(tables) == summaries
+    assert _summaries(spark, tables) == summaries
 
     # No summary with runs of an unfinished day is used.
     rows.append(event_row(86_400 + 200, "close", "z", consumer="killed"))
     _write_runs(spark, tables, rows, [DAYS[1]])  # the run was killed after this
     derive_history(spark, tables, [DAYS[3]], silence=SILENCE, unfinished=[DAYS[1]])
-    again = _summaries(tables)
+    again = _summaries(spark, tables)
     assert again.keys() == summaries.keys()
-    assert {day for day, inode in again.items() if summaries[day] != inode} == {f"day={DAYS[2]}"}
+    assert {day for day, file in again.items() if summaries[day] != file} == {DAYS[1]}
     # That run left the intervals of the unfinished day to the next one.
     _assert_derived(tmp_path, rows, but="killed")
+
+    # Summaries of another silence are dropped.
+    derive_history(spark, tables, [DAYS[3]], silence=2 * SILENCE)
+    assert {file.batch_id for file in tables.files(spark, SUMMARIES)} == {"silence-600000ms"}
 
 
 def test_a_verdict_of_a_clock_that_is_ahead_ends_no_incident_of_another_group(

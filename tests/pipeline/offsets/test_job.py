@@ -50,8 +50,8 @@ def _rows(tables: Tables, name: str, by: str) -> list[dict[str, Any]]:
 
 def test_every_record_is_accounted_for_and_stored_once_despite_repeats(spark: SparkSession, tmp_path: Path) -> None:
     class DiesAfterwards(Tables):
-        def write_batch(self, df: DataFrame, name: str, batch_id: str) -> None:
-            super().write_batch(df, name, batch_id)
+        def append(self, df: DataFrame, name: str, batch_id: str, *, job: str = "") -> int:
+            super().append(df, name, batch_id, job=job)
             raise InterruptedError("killed after the table was written")
 
     records, tables = tmp_path / "records", Tables(str(tmp_path / "tables"))

@@ -1,17 +1,30 @@
 import datetime as dt
 import os
+import threading
 from pathlib import Path
 
 import duckdb
 import pytest
+from deltalake import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from karrot.cli.pipeline.job_errors import why_it_failed
-from karrot.pipeline.schemas_and_conversions import COMMITS, QUARANTINE, STATUS_INTERVALS, with_day
-from karrot.pipeline.store import hadoop_filesystem
-from karrot.pipeline.store.compact_and_expire import compact
-from karrot.pipeline.store.table_files import Tables
+from karrot.history.delta_tables import DataFile
+from karrot.pipeline.schemas_and_conversions import (
+    COMMITS,
+    INT,
+    LAG_MINUTE,
+    QUARANTINE,
+    STATUS_INTERVALS,
+    STRING,
+    struct,
+    with_day,
+)
+from karrot.pipeline.store import hadoop_filesystem, table_files
+from karrot.pipeline.store.compact_and_expire import compact, convert
+from karrot.pipeline.store.table_files import Tables, TablesChanged, UnreadableTable
+from karrot.pipeline.store.write_lease import EVENTS, writing
 from support.pipeline.event_rows import frame_of_rows
 
 _DAY = dt.date(2026, 11, 20)
@@ -23,29 +36,60 @@ def _replace(tables: Tables, spark: SparkSession, day: dt.date, *consumers: str)
     tables.replace_days(frame_of_rows(spark, with_day(STATUS_INTERVALS), rows), "status_intervals", [day])
 
 
-def test_a_derived_day_is_one_sorted_file_that_replaces_the_old_one(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Tables(str(tmp_path))
+def _append(tables: Tables, spark: SparkSession, batch: str, *offsets: int, job: str = "") -> int:
+    rows = [
+        {"cluster": "c1", "consumer": batch, "log_partition": 0, "log_offset": offset, "day": _DAY}
+        for offset in offsets
+    ]
+    return tables.append(frame_of_rows(spark, with_day(COMMITS), rows), "commits", batch, job=job)
+
+
+def _consumers(tables: Tables, spark: SparkSession, name: str = "status_intervals") -> list[str]:
+    return sorted(row.consumer for row in tables.read(spark, name).collect())
+
+
+def test_a_derived_day_is_one_sorted_file_that_replaces_the_old_one(spark: SparkSession, directory: str) -> None:
+    tables = Tables(directory)
     _replace(tables, spark, _DAY, "b")
     _replace(tables, spark, _DAY, "z", "a", "m")
+    _replace(tables, spark, _NEXT, "n")
 
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert files == [tmp_path / "status_intervals" / "day=2026-11-20" / "status_intervals.parquet"]
-    found = duckdb.connect().execute(
-        f"SELECT consumer, day::VARCHAR FROM read_parquet('{files[0]}', hive_partitioning=true)"
-    )
-    assert found.fetchall() == [("a", "2026-11-20"), ("m", "2026-11-20"), ("z", "2026-11-20")]
-    assert [row.consumer for row in tables.read(spark, "status_intervals").collect()] == ["a", "m", "z"]
-
-
-def test_an_empty_day_is_removed_and_other_days_stay(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Tables(tmp_path.as_uri())  # through Hadoop's file system, as for s3a://
-    for day in (_DAY, _NEXT):
-        _replace(tables, spark, day, "a")
+    files = [file for file in tables.files(spark, "status_intervals") if file.day == _DAY]
+    assert [file.rows for file in files] == [3]
+    assert [row.consumer for row in tables.read_files(spark, "status_intervals", files).collect()] == ["a", "m", "z"]
+    assert tables.days(spark, "status_intervals") == [_DAY, _NEXT]
     _replace(tables, spark, _DAY)
-
     assert tables.days(spark, "status_intervals") == [_NEXT]
-    assert tables.read(spark, "status_intervals").count() == 1
     assert tables.read(spark, "incidents").count() == 0
+
+
+def test_only_the_given_pieces_of_a_day_are_replaced(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+    schema = struct(**{field.name: field.dataType for field in with_day(LAG_MINUTE)}, piece=INT)
+
+    def write(*pieces: int, consumer: str, only: bool = True) -> None:
+        rows = [{"cluster": "c1", "consumer": consumer, "day": _DAY, "piece": piece} for piece in pieces]
+        chosen = [(_DAY, piece) for piece in pieces] if only else None
+        tables.replace_days(frame_of_rows(spark, schema, rows), "lag_minute", [_DAY], pieces=chosen)
+
+    write(0, 6, consumer="old")
+    write(6, 12, consumer="new")
+    assert sorted((file.piece, file.rows) for file in tables.files(spark, "lag_minute")) == [(0, 1), (6, 1), (12, 1)]
+    assert _consumers(tables, spark, "lag_minute") == ["new", "new", "old"]
+    write(18, consumer="whole day", only=False)
+    assert _consumers(tables, spark, "lag_minute") == ["whole day"]
+
+
+def test_a_repeated_batch_replaces_its_own_rows_alone(spark: SparkSession, directory: str) -> None:
+    tables = Tables(directory)
+    assert _append(tables, spark, "run-000001", 1, 2, 3) == 3
+    assert _append(tables, spark, "run-000002", 4) == 1
+    assert _append(tables, spark, "run-000001", 1, 2) == 2
+    found = tables.read(spark, "commits", batches=True).select("batch_id", "log_offset").collect()
+    assert tables.read(spark, "commits").columns == with_day(COMMITS).fieldNames()
+    assert sorted(map(tuple, found)) == [("run-000001", 1), ("run-000001", 2), ("run-000002", 4)]
+    tables.drop_batch(spark, "commits", "run-000001")
+    assert _consumers(tables, spark, "commits") == ["run-000002"]
 
 
 def test_a_batch_is_on_the_disk_when_it_is_written(
@@ -54,9 +98,11 @@ def test_a_batch_is_on_the_disk_when_it_is_written(
     flushed = set[Path]()
     monkeypatch.setattr(hadoop_filesystem, "flush", flushed.add)
     rows = [{"source": "s", "position": position, "day": _DAY} for position in (1, 2)]
-    Tables(str(tmp_path)).write_batch(frame_of_rows(spark, with_day(QUARANTINE), rows), "quarantine", "run-000001")
-    written = list((tmp_path / "quarantine").rglob("*.parquet"))
-    assert {*written, written[0].parent, written[0].parents[1], written[0].parents[2]} <= flushed
+    Tables(str(tmp_path)).append(frame_of_rows(spark, with_day(QUARANTINE), rows), "quarantine", "run-000001")
+    table = tmp_path / "quarantine"
+    [written] = table.rglob("part-*.parquet")
+    log = table / "_delta_log"
+    assert {written, *written.parents[:3], log, *log.glob("*.json")} <= flushed
 
 
 def test_a_path_of_the_clusters_file_system_is_looked_up_there(spark: SparkSession, tmp_path: Path) -> None:
@@ -67,7 +113,7 @@ def test_a_path_of_the_clusters_file_system_is_looked_up_there(spark: SparkSessi
         tables = Tables("/lag/tables")
         _replace(tables, spark, _DAY, "a", "b")
         assert tables.days(spark, "status_intervals") == [_DAY]
-        assert [row.consumer for row in tables.read(spark, "status_intervals").collect()] == ["a", "b"]
+        assert _consumers(tables, spark) == ["a", "b"]
     finally:
         hadoop.unset("fs.defaultFS")
         hadoop.unset("fs.viewfs.mounttable.cluster.link./lag")
@@ -79,48 +125,195 @@ def test_a_clusters_limit_of_rows_per_file_does_not_split_a_day(spark: SparkSess
         _replace(Tables(str(tmp_path)), spark, _DAY, "a", "b", "c")
     finally:
         spark.conf.unset("spark.sql.files.maxRecordsPerFile")
-    assert Tables(str(tmp_path)).read(spark, "status_intervals").count() == 3
+    [file] = Tables(str(tmp_path)).files(spark, "status_intervals")
+    assert file.rows == 3
 
 
-def test_what_killed_runs_left_is_swept(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_a_killed_write_left_is_no_row_and_is_deleted_after_a_day(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables(str(tmp_path))
-    staged = tmp_path / ".staging" / "status_intervals-0a" / "day=2026-11-20" / "part-0.parquet"
-    batch = tmp_path / "events" / ".spark-staging-0b" / "part-0.parquet"
-    others = [
-        tmp_path / "events" / "day=2026-11-20" / "batch_id=a-0" / "part-0.parquet",
-        tmp_path / "partitions" / ".spark-staging-0d" / "part-0.parquet",
-    ]
-    for file in [staged, batch, *others]:
+    _append(tables, spark, "run-000001", 1)
+    [live] = tables.files(spark, "commits")
+    left = tmp_path / "commits" / "batch_id=run-000002.0a" / "day=2026-11-20" / "part-0.parquet"
+    young = left.parents[2] / "batch_id=run-000003.0b" / "_temporary" / "0" / "part-0.parquet"
+    for file in (left, young):
         file.parent.mkdir(parents=True)
-        file.touch()
-    tables.sweep_staging(spark)
-    assert not staged.exists()
-    assert batch.exists()
-    tables.sweep_batches(spark, ["events", "quarantine"])
-    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == others
-
-
-def test_a_query_that_began_before_compact_fails_and_says_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Tables(str(tmp_path))
-    for offset, batch in enumerate(("one", "two")):
-        row = {"cluster": "c1", "consumer": batch, "log_partition": 0, "log_offset": offset, "day": _DAY}
-        tables.write_batch(frame_of_rows(spark, with_day(COMMITS), [row]), "commits", batch)
-    query = tables.read(spark, "commits").select("consumer")
+        file.write_bytes((tmp_path / "commits" / live.path).read_bytes())
+    long_ago = dt.datetime(2026, 11, 20, tzinfo=dt.UTC).timestamp()
+    for path in (left, *left.parents[:2]):
+        os.utime(path, (long_ago, long_ago))
+    assert tables.read(spark, "commits").count() == 1
     compact(spark, tables, keep=dt.timedelta(days=30), today=_NEXT)
+    assert not left.exists()
+    assert young.exists()
+    assert tables.read(spark, "commits").count() == 1
+
+
+def test_a_query_that_began_before_compact_ends_with_all_rows(spark: SparkSession, directory: str) -> None:
+    tables = Tables(directory)
+    for offset, batch in enumerate(("one", "two")):
+        _append(tables, spark, batch, offset)
+    query = tables.read(spark, "commits").select("consumer")
+    assert str(compact(spark, tables, keep=dt.timedelta(days=30), today=_NEXT)).startswith("merged 2 files into 1")
+    assert {row.consumer for row in query.collect()} == {"one", "two"}
+    assert len(tables.files(spark, "commits")) == 1
+
+
+def test_a_reader_of_several_tables_keeps_the_set_that_it_opened(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+    _replace(tables, spark, _DAY, "old")
+    _append(tables, spark, "one", 1)
+    kept = tables.together(spark)
+    _replace(tables, spark, _DAY, "new", "newer")
+    _append(tables, spark, "two", 2)
+    compact(spark, tables, keep=dt.timedelta(days=30), today=_NEXT)
+    assert _consumers(kept, spark) == ["old"]
+    assert _consumers(kept, spark, "commits") == ["one"]
+    assert _consumers(tables.together(spark), spark) == ["new", "newer"]
+
+
+def test_many_small_files_of_a_job_are_merged_but_not_those_of_its_last_batch(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_files, "_MOST_SMALL", 3)
+    tables = Tables(str(tmp_path))
+    _append(tables, spark, "other-000001", 1, job="other-")
+    for number in range(2, 6):
+        _append(tables, spark, f"run-{number:06d}", number, job="run-")
+    files = {file.batch_id.partition("-")[2][:6]: file.rows for file in tables.files(spark, "commits")}
+    assert files == {"000001": 1, "merged": 3, "000005": 1}
+    assert _append(tables, spark, "run-000005", 5, job="run-") == 1
+    assert tables.read(spark, "commits").count() == 5
+
+
+def test_appends_of_several_writers_at_the_same_time_are_all_in(spark: SparkSession, tmp_path: Path) -> None:
+    tables, failed = Tables(str(tmp_path)), list[BaseException]()
+
+    def write(writer: str) -> None:
+        try:
+            for number in range(5):
+                _append(tables, spark, f"{writer}-{number:06d}", number)
+                _append(tables, spark, f"{writer}-{number:06d}", number)  # removes files, so others must try again
+        except BaseException as error:  # noqa: BLE001 (shown below)
+            failed.append(error)
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in ("a", "b", "c")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert tables.read(spark, "commits").count() == 15
+
+
+def test_files_that_another_command_changed_are_not_replaced(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+    _append(tables, spark, "one", 1)
+    _append(tables, spark, "two", 2)
+    listed = tables.files(spark, "commits")
+    tables.drop_batch(spark, "commits", "one")
+    with pytest.raises(TablesChanged, match=r"another command changed .*/commits: run the command again"):
+        tables.merge(spark, "commits", listed, "merged")
+    assert _consumers(tables, spark, "commits") == ["two"]
+
+
+@pytest.mark.parametrize("size", [None, 0, 7])
+def test_a_missing_or_damaged_file_is_an_error_and_not_fewer_rows(
+    spark: SparkSession, tmp_path: Path, size: int | None
+) -> None:
+    tables = Tables(str(tmp_path))
+    _replace(tables, spark, _DAY, "a")
+    _replace(tables, spark, _NEXT, "b")
+    file = tmp_path / "status_intervals" / tables.files(spark, "status_intervals")[0].path
+    if size is None:
+        file.unlink()
+    else:
+        file.write_bytes(bytes(size))
+    state = "is missing" if size is None else f"has {size} bytes of "
+    with pytest.raises(UnreadableTable, match=state):
+        tables.read(spark, "status_intervals")
+
+
+def test_a_file_that_goes_while_it_is_read_is_an_error_that_says_what_to_do(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tables = Tables(str(tmp_path))
+    _replace(tables, spark, _DAY, "a")
+    query = tables.read(spark, "status_intervals")
+    next((tmp_path / "status_intervals").rglob("part-*.parquet")).unlink()
     with pytest.raises(Py4JJavaError) as failed:
         query.collect()
-    assert why_it_failed(str(failed.value)).endswith("replaced this file while it was read: run the command again.")
-    assert {row.consumer for row in tables.read(spark, "commits").collect()} == {"one", "two"}
+    assert why_it_failed(str(failed.value)).endswith("for example by compact after a day: run the command again.")
 
 
-def test_compact_sweeps_what_killed_batches_left_more_than_a_day_ago(spark: SparkSession, tmp_path: Path) -> None:
-    table = tmp_path / "commits"
-    times = {"old": dt.datetime(2026, 11, 19, 23, 59, tzinfo=dt.UTC), "young": dt.datetime(2026, 11, 20, tzinfo=dt.UTC)}
-    for name, written in times.items():
-        file = table / f".spark-staging-{name}" / "day=2026-11-19" / "part-0"
-        file.parent.mkdir(parents=True)
-        file.touch()
-        os.utime(file, (written.timestamp(), written.timestamp()))
-    (table / ".spark-staging-empty").mkdir()  # a batch that begins at this moment
-    compact(spark, Tables(str(tmp_path)), keep=dt.timedelta(days=30), today=dt.date(2026, 11, 21))
-    assert sorted(path.name for path in table.iterdir()) == [".spark-staging-empty", ".spark-staging-young"]
+def test_a_damaged_log_is_an_error_that_names_the_table(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+    _replace(tables, spark, _DAY, "a")
+    for entry in (tmp_path / "status_intervals" / "_delta_log").glob("*.json"):
+        entry.write_text("{")
+    with pytest.raises(UnreadableTable, match=r"/status_intervals cannot be read: "):
+        tables.days(spark, "status_intervals")
+    with pytest.raises(UnreadableTable, match=r"/status_intervals cannot be read: "):
+        _replace(tables, spark, _NEXT, "b")
+
+
+def test_a_commit_that_a_power_failure_left_empty_is_no_commit(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+    _replace(tables, spark, _DAY, "a")
+    [number] = tables.newest(spark, ["status_intervals"]).values()
+    (tmp_path / "status_intervals" / "_delta_log" / f"{number + 1:020d}.json").touch()
+    _replace(tables, spark, _NEXT, "b")
+    assert _consumers(tables, spark) == ["a", "b"]
+
+
+def test_a_column_that_an_older_karrot_did_not_have_is_added(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables, old = Tables(str(tmp_path)), {**table_files._SCHEMAS}
+    narrow = struct(cluster=STRING, consumer=STRING, status=STRING)
+    monkeypatch.setattr(table_files, "_SCHEMAS", old | {"status_intervals": narrow})
+    monkeypatch.setattr(table_files, "_SORTED_BY", {"status_intervals": ("consumer",)})
+    row = {"cluster": "c1", "consumer": "old", "day": _DAY}
+    tables.replace_days(frame_of_rows(spark, with_day(narrow), [row]), "status_intervals", [_DAY])
+    monkeypatch.undo()
+    _replace(tables, spark, _NEXT, "new")
+    assert _consumers(tables, spark) == ["new", "old"]
+    known = {field.name for field in DeltaTable(tmp_path / "status_intervals").schema().fields}
+    assert known == {*with_day(STATUS_INTERVALS).fieldNames()}
+
+
+def test_readers_of_delta_tables_see_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+    _append(tables, spark, "one", 1, 2)
+    _append(tables, spark, "one", 1)
+    table = DeltaTable(tmp_path / "commits")
+    assert table.count() == 1
+    files = table.file_uris()
+    assert duckdb.connect().execute("SELECT consumer FROM read_parquet(?)", [files]).fetchall() == [("one",)]
+    assert table.to_pyarrow_table().column("day").to_pylist() == [_DAY]
+
+
+def test_tables_of_the_first_alpha_are_converted_once_and_refused_before(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+    (tmp_path / "_format.json").write_text('{"format":1}')
+    (tmp_path / "_derived.json").write_text("{}")
+    for number, day in enumerate((_DAY, _DAY, _NEXT)):
+        row = {"cluster": "c1", "consumer": f"g{number}", "log_offset": number}
+        frame = frame_of_rows(spark, COMMITS, [row])
+        frame.write.parquet(str(tmp_path / "commits" / f"day={day}" / f"batch_id=old-{number}"))
+    (tmp_path / "lag_minute" / "day=2026-11-20").mkdir(parents=True)
+    with (
+        pytest.raises(table_files.OtherFormat, match="karrot pipeline compact --convert"),
+        writing(spark, tables, EVENTS, "a command"),
+    ):
+        pass
+    assert convert(spark, tables) == 2
+    assert _consumers(tables, spark, "commits") == ["g0", "g1", "g2"]
+    assert tables.days(spark, "commits") == [_DAY, _NEXT]
+    assert not (tmp_path / "lag_minute").exists()
+    with writing(spark, tables, EVENTS, "a command"):
+        pass
+
+
+def test_the_parts_of_a_path_are_known() -> None:
+    file = DataFile.at("batch_id=run-000001.0a1b/day=2026-11-20/piece=18/part-0.parquet", 7, 3)
+    assert (file.batch_id, file.day, file.piece) == ("run-000001", _DAY, 18)

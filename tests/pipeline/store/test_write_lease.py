@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from karrot.pipeline.store.table_files import NewerTables, Tables
+from karrot.pipeline.store.table_files import OtherFormat, Tables
 from karrot.pipeline.store.write_lease import (
     DERIVED,
     EVENTS,
@@ -99,10 +99,10 @@ def test_tables_of_a_newer_karrot_are_not_written(spark: SparkSession, tables: T
     with writing(spark, tables, EVENTS, "a command"):
         pass
     mark = tmp_path / "tables" / "_format.json"
-    assert mark.read_text() == '{"format":1}'
+    assert mark.read_text() == '{"format":2}'
     (tmp_path / "tables" / "._format.json.crc").unlink(missing_ok=True)
-    mark.write_text('{"format":2}')
-    with pytest.raises(NewerTables, match="has tables of format 2"), writing(spark, tables, EVENTS, "a command"):
+    mark.write_text('{"format":3}')
+    with pytest.raises(OtherFormat, match="has tables of format 3"), writing(spark, tables, EVENTS, "a command"):
         pytest.fail("the tables are of another version")
 
 

@@ -9,6 +9,11 @@ from typing import Any
 
 import duckdb
 import pytest
+from pyspark.sql import DataFrame
+
+from karrot.history.delta_tables import data_files, open_table
+
+from karrot.history.delta_tables import data_files, open_table
 
 _MOST_SHOWN = 5
 _TOLERANCE = 2e-3
@@ -40,8 +45,9 @@ Row = Mapping[str, Any]
 
 
 def table_rows(tables: Path, name: str) -> list[dict[str, Any]]:
-    """Read a table with DuckDB; times become epoch milliseconds."""
-    files = sorted(map(str, (tables / name).rglob("*.parquet")))
+    """Read the newest version of a table with DuckDB; times become epoch milliseconds."""
+    table = open_table(str(tables / name), {})
+    files = [] if table is None else [str(tables / name / file.path) for file in data_files(table)]
     if not files:
         return []
     with duckdb.connect() as connection:
@@ -52,10 +58,16 @@ def table_rows(tables: Path, name: str) -> list[dict[str, Any]]:
         columns = [column[0] for column in found.description or ()]
         rows = [dict(zip(columns, map(_plain, row), strict=True)) for row in found.fetchall()]
     for row in rows:
-        row.pop("batch_id", None)
+        for in_path in ("batch_id", "piece"):
+            row.pop(in_path, None)
         if name == "quarantine":
             row["source"] = row["source"].rpartition("/")[2]
     return rows
+
+
+def frame_rows(frame: DataFrame) -> list[dict[str, Any]]:
+    """Collect a frame; times become epoch milliseconds."""
+    return [{name: _plain(value) for name, value in row.asDict().items()} for row in frame.collect()]
 
 
 def _plain(value: Any) -> Any:

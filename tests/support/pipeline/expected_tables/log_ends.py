@@ -119,8 +119,13 @@ def refresh_of(source: str) -> int:
     return 0 if source == "kafka" else _REFRESH_MS
 
 
-def age_at(samples: Sequence[Sample], offset: int, now_ms: int, refresh_ms: int, longest_ms: int) -> Age | None:
-    """Return how long ago the log ended at an offset, by the samples of one life of the log."""
+def age_at(
+    samples: Sequence[Sample], offset: int, now_ms: int, refresh_ms: int, longest_ms: int, *, until_ms: int
+) -> Age | None:
+    """Return how long ago the log ended at an offset, by the samples of one life of the log.
+
+    Only samples until ``until_ms`` can extrapolate it.
+    """
     if not samples:
         return None
     times, offsets = [sample.at_ms for sample in samples], [sample.offset for sample in samples]
@@ -128,7 +133,7 @@ def age_at(samples: Sequence[Sample], offset: int, now_ms: int, refresh_ms: int,
     if below < 0:
         missing = offsets[0] - offset
         above = bisect_left(offsets, offsets[0] + missing)
-        if above == len(offsets):
+        if above == len(offsets) or times[above] > until_ms:
             return Age(max(0, now_ms - times[0]) / 1000, "at_least")
         per_message = (times[above] - times[0]) / (offsets[above] - offsets[0])
         reached_ms, kind = times[0] - missing * per_message, "extrapolated"

@@ -53,7 +53,8 @@ def seconds_with_hindsight(event: Event, samples: LogEnds, longest_ms: int) -> f
         return told
     of_log = samples.of_days(Log(event.cluster, worst.topic, worst.partition), day_of(event.received_ms))
     refresh_ms = refresh_of(event.columns["source"])
-    age = age_at(life_at(of_log, now_ms), worst.committed, now_ms, refresh_ms, longest_ms)
+    until_ms = event.received_ms + longest_ms
+    age = age_at(life_at(of_log, now_ms), worst.committed, now_ms, refresh_ms, longest_ms, until_ms=until_ms)
     return told if age is None or (told is not None and age.kind != "exact") else age.seconds
 
 

@@ -3,16 +3,19 @@
 Everything here is a loop over the events of one group, in the order in which they arrived.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from support.pipeline.expected_tables.archive_lines import Event
-from support.pipeline.expected_tables.calendar_ms import DAY_MS, day_of, day_text
+from support.pipeline.expected_tables.calendar_ms import DAY_MS, MINUTE_MS, day_of, day_text
 
 SEVERITY = {"NOTFOUND": 0, "OK": 1, "WARN": 2, "ERR": 3, "STOP": 4, "STALL": 5, "REWIND": 6}
 """Burrow's numbers."""
+
+_PIECE_HOURS = 6
+_RUNS_PER_HOUR = 10**9
 
 Rows = list[dict[str, Any]]
 
@@ -52,14 +55,18 @@ def newest_verdict(events: Iterable[Event]) -> int:
 
 
 def verdict_runs(events: Iterable[Event], silence_ms: int) -> Rows:
-    """Make a row of consecutive equal verdicts on a group within a day."""
+    """Make a row of consecutive equal verdicts on a group within a quarter of a day."""
     rows = []
     for (cluster, consumer), of_group in by_group(events).items():
         days = defaultdict[int, list[Event]](list)
         for event in of_group:
             days[day_of(event.received_ms)].append(event)
         for day, of_day in days.items():
-            for number, run in enumerate(_runs(of_day, silence_ms), 1):
+            numbers = Counter[int]()
+            for run in _runs(of_day, silence_ms):
+                hour = _piece(run[0])
+                numbers[hour] += 1
+                number = hour * _RUNS_PER_HOUR + numbers[hour]
                 place = {"cluster": cluster, "consumer": consumer, "run": number, "day": day_text(day)}
                 rows.append(place | _run_row(run))
     return rows
@@ -76,8 +83,13 @@ def _runs(events: Iterable[Event], silence_ms: int) -> Iterator[list[Event]]:
         yield run
 
 
-def _said(event: Event) -> tuple[str | None, str | None, str]:
-    return event.kind, event.incident_id, event.status
+def _piece(event: Event) -> int:
+    hour = (event.received_ms - day_of(event.received_ms)) // (60 * MINUTE_MS)
+    return hour - hour % _PIECE_HOURS
+
+
+def _said(event: Event) -> tuple[int, str | None, str | None, str]:
+    return _piece(event), event.kind, event.incident_id, event.status
 
 
 def _run_row(run: list[Event]) -> dict[str, Any]:

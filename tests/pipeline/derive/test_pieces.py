@@ -1,0 +1,178 @@
+"""A day that is derived piece by piece has the rows of a day that is derived at once."""
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+
+from karrot.history.delta_tables import data_files, open_table
+from karrot.pipeline.derive.incidents import incidents, without_summary
+from karrot.pipeline.derive.job import DeriveRules, derive, piece_digests
+from karrot.pipeline.derive.status_intervals import status_intervals, verdict_runs
+from karrot.pipeline.store.table_files import Tables
+from support.pipeline.event_rows import event_of_row, event_row, events_frame, partitions_frame, write_events
+from support.pipeline.expected_tables import verdicts
+from support.pipeline.expected_tables.all_tables import Records, Rules, derived_tables
+from support.pipeline.expected_tables.comparison import assert_equal_tables, differences, frame_rows
+from support.pipeline.offset_rows import log_end_row
+from support.pipeline.row_times import DAY
+from support.pipeline.table_files import write_rows
+
+pytestmark = pytest.mark.timeout(300)  # the first query of a JVM is slow on a busy machine
+
+_EVERY_MINUTES = 4
+_DAYS_LATER = 3
+_SILENCE = timedelta(minutes=5)
+_HOURS = range(0, 24, 6)
+
+Rows = list[dict[str, Any]]
+
+
+def test_a_piece_changes_with_batches_that_begin_less_than_the_margin_after_its_end() -> None:
+    midnight_ms = int(datetime.combine(DAY, time(), UTC).timestamp()) * 1000
+    six_ten_ms = 370 * 60_000
+
+    def digests(*first_ms: int) -> dict[int, str]:
+        """The digests of a day with batches that begin at these times of the day."""
+        batches = {(DAY, f"events/b-{number}"): midnight_ms + each for number, each in enumerate(first_ms)}
+        files = [f"{batch}.0f/day={DAY}/part-0.parquet".replace("/b-", "/batch_id=b-") for _, batch in batches]
+        return piece_digests(DAY, files, batches, timedelta(minutes=10))
+
+    def changed(*first_ms: int) -> list[int]:
+        before, after = digests(0), digests(0, *first_ms)
+        return [hour for hour in after if after[hour] != before[hour]]
+
+    assert changed() == []
+    assert changed(six_ten_ms - 1) == [0, 6, 12, 18]
+    assert changed(six_ten_ms) == [6, 12, 18]
+    assert changed(86_399_999) == [18]
+    assert changed(86_399_999, six_ten_ms) == [6, 12, 18]
+
+
+def _verdicts(first: int, until: int, *, day: int = 0, **columns: Any) -> Rows:
+    """A verdict every four minutes, with the one partition. From 07:40 to 12:32, the group has an incident."""
+    return [
+        event_row(
+            86_400 * day + 60 * minute,
+            "warn" if 460 <= minute < 752 else "ok",
+            "i" if 460 <= minute < 752 else None,
+            total_lag=minute % 100,
+            partition_count=1,
+            listed=[{"topic": "t", "partition": 0, "end_offset": 9 * minute, "current_lag": minute % 100}],
+            **columns,
+        )
+        for minute in range(first, until, _EVERY_MINUTES)
+    ]
+
+
+def _behind(minute: int, committed: int, end: int) -> dict[str, Any]:
+    """A verdict whose lag in seconds is unknown."""
+    worst = {"topic": "u", "partition": 0, "status": "WARN", "end_offset": committed, "current_lag": end - committed}
+    columns = {
+        "max_lag_topic": "u",
+        "max_lag_partition": 0,
+        "max_lag_committed": committed,
+        "max_lag": end - committed,
+        "lag_seconds_kind": "at_least",
+        "lag_seconds_topic": "u",
+        "lag_seconds_partition": 0,
+    }
+    group = {"consumer": "behind", "log_id": "a third"}
+    return event_row(60 * minute, "warn", "j", max_partition=worst, **columns, **group)
+
+
+def _files(tables: Tables, day: date = DAY) -> dict[int, str]:
+    """The file of each piece of a day of ``lag_minute``."""
+    table = open_table(f"{tables.directory}/lag_minute", {})
+    assert table is not None
+    return {file.piece: file.path for file in data_files(table) if file.day == day}
+
+
+def test_new_events_change_only_the_pieces_that_are_not_earlier_and_all_rows_are_right(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tables, so_far, another_day = Tables(str(tmp_path)), Rows(), DAY + timedelta(days=_DAYS_LATER)
+
+    def kept_after(batch: str, rows: Rows) -> list[int]:
+        """Derive after a new batch, and check all rows. Return the pieces that were not written again."""
+        write_events(tmp_path, batch, rows)
+        so_far.extend(rows)
+        before = _files(tables) if batch != "b-0" else {}
+        assert derive(spark, tables, DeriveRules()) == [DAY, another_day]
+        assert_equal_tables(tmp_path, derived_tables([*map(event_of_row, so_far)], Records(), Rules()))
+        return [hour for hour, path in _files(tables).items() if before.get(hour) == path]
+
+    first = [*_verdicts(0, 720), *_verdicts(0, 720, day=_DAYS_LATER)]
+    # By the log end that is twice as high, the age of this verdict would be extrapolated. That log end is later.
+    first += [_behind(100, 400, 1_000)]
+    assert kept_after("b-0", first) == []
+    assert sorted(_files(tables)) == sorted(_files(tables, another_day)) == [0, 6]
+    before = _files(tables, another_day)
+    late = _verdicts(372, 720, consumer="late", log_id="another")
+    # Log ends change each piece of the other day.
+    write_rows(tmp_path, "ends", [log_end_row(_DAYS_LATER * 86_400, 1, "u")], batch="b-ends")
+    grown = [*_verdicts(720, 1_100), *late, *_verdicts(720, 1_080, day=_DAYS_LATER), _behind(900, 1_600, 1_700)]
+    assert kept_after("b-12", grown) == [0]
+    assert sorted(_files(tables)) == [0, 6, 12, 18]
+    assert not {*before.values()} & {*_files(tables, another_day).values()}
+
+
+# --- Runs of verdicts ---
+
+_EVENT = st.fixed_dictionaries(
+    {
+        # Near the borders of the pieces.
+        "seconds": st.builds(lambda hour, after: hour * 3_600 + after, st.sampled_from(_HOURS), st.integers(-90, 90)),
+        "late": st.sampled_from([0, 0, 0, 30, 60, 4_000]),
+        "word": st.sampled_from(["ok", "ok", "warn", "err", "close", "gone"]),
+        "incident_id": st.sampled_from([None, "a", "b"]),
+        "consumer": st.sampled_from(["g", "h"]),
+    }
+)
+
+
+def _rows_of(spark: SparkSession, rows: Rows, cuts: Sequence[int]) -> DataFrame:
+    """Make ``verdict_runs`` in runs that each derive the pieces from one of the ``cuts`` until the next."""
+    made: list[DataFrame] = []
+    for begins, ends in zip(cuts, [*cuts[1:], 24], strict=True):
+        some = [row for row in rows if begins <= row["received_at"].hour < ends]
+        earlier = reduce(DataFrame.unionByName, made) if made else None
+        frames = events_frame(spark, some), partitions_frame(spark, some)
+        made.append(verdict_runs(*frames, silence=_SILENCE, earlier=earlier).localCheckpoint())
+    return reduce(DataFrame.unionByName, made)
+
+
+@pytest.mark.parametrize("examples", [8, pytest.param(100, marks=pytest.mark.deep)])
+def test_verdicts_give_the_same_rows_in_whatever_runs_their_pieces_are_derived(
+    spark: SparkSession, examples: int
+) -> None:
+    @settings(max_examples=examples)
+    @given(
+        told=st.lists(_EVENT, min_size=1, max_size=60),
+        cuts=st.sets(st.sampled_from(_HOURS)).map(lambda some: sorted({0, *some})),
+    )
+    def check(told: Rows, cuts: list[int]) -> None:
+        rows = [
+            event_row(one["seconds"], one["word"], **{key: one[key] for key in ("incident_id", "consumer", "late")})
+            for one in told
+            if 0 <= one["seconds"] < 86_400
+        ]
+        events, silence_ms = [*map(event_of_row, rows)], _SILENCE // timedelta(milliseconds=1)
+        runs = _rows_of(spark, rows, cuts)
+        newest = datetime.fromtimestamp(verdicts.newest_verdict(events) / 1000, UTC)
+        found = {
+            "verdict_runs": runs.drop("piece"),
+            "status_intervals": status_intervals(runs, silence=_SILENCE, as_of=newest),
+            "incidents": incidents(without_summary(runs), silence=_SILENCE, as_of=newest),
+        }
+        for name, frame in found.items():
+            expected = getattr(verdicts, name)(events, silence_ms)
+            assert differences(name, expected, frame_rows(frame)) == []
+
+    check()
