@@ -79,14 +79,12 @@ def verdict_run_row(at: float, until: float | None = None, /, status: str = "OK"
     return known | columns
 
 
-def write_derived_days(directory: Path, days: Iterable[date] = ()) -> None:
-    """Write the note of a run of derive that has ended: its days, and the newest versions of the derived tables."""
-    known = {day.isoformat(): {"files": "0" * 16, "head": 0, "tail": 0, "mark": ""} for day in days}
+def write_note(directory: Path) -> None:
+    """Write the note of a run of derive that has ended: the derived tables belong together as they are now."""
     tables = {log.parent.name: open_table(str(log.parent), {}) for log in directory.glob("*/_delta_log")}
     versions = {name: table.version() for name, table in tables.items() if table and name not in STREAMED}
-    note = {"rules": "silence 0:05:00", "days": known, "versions": versions}
     aside = directory / "._derived.json"
-    aside.write_text(json.dumps(note), encoding="utf-8")
+    aside.write_text(json.dumps({"rules": "silence 0:05:00", "versions": versions}), encoding="utf-8")
     aside.replace(directory / "_derived.json")
 
 
@@ -118,19 +116,31 @@ def write_day(
     """Replace a day of a table, or a batch of it, like the pipeline: write a file and commit it. Return the file."""
     columns = {name: kind for name, kind in _TABLES[table]["columns"].items() if name not in set(without)}
     schema = pa.schema([(name, _TYPES[kind]) for name, kind in columns.items()])
-    file = f"batch_id={batch or 'written'}.{uuid.uuid4().hex[:8]}/day={day}/part-0.parquet"
-    path = directory / table / file
-    path.parent.mkdir(parents=True)
-    of_day = pa.Table.from_pylist([dict(row) for row in rows], schema)
-    pq.write_table(of_day, path, compression="zstd", use_deprecated_int96_timestamps=True)
-    added = DataFile.at(file, path.stat().st_size, of_day.num_rows)
-    with_day = Schema.from_arrow(schema.append(pa.field("day", pa.date32())))
+    of_day, file = pa.Table.from_pylist([dict(row) for row in rows], schema), new_file(directory, table, day, batch)
+    pq.write_table(of_day, file, compression="zstd", use_deprecated_int96_timestamps=True)
+    commit(directory, table, day, file, batch)
+    return file
+
+
+def new_file(directory: Path, table: str, day: date, batch: str = "") -> Path:
+    """Return a new name for a file of a table, in a folder of its own."""
+    file = directory / table / f"batch_id={batch or 'written'}.{uuid.uuid4().hex[:8]}" / f"day={day}" / "part-0.parquet"
+    file.parent.mkdir(parents=True)
+    return file
+
+
+def commit(directory: Path, table: str, day: date, file: Path, batch: str = "") -> None:
+    """Commit a file as the rows of a day, or of a batch of it. A file without rows leaves the day without a file."""
+    found = pq.read_metadata(file)
+    kinds = _TABLES[table]["columns"]
+    columns = [(name, _TYPES[kinds[name]]) for name in pq.read_schema(file).names]
+    with_day = Schema.from_arrow(pa.schema([*columns, ("day", pa.date32())]))
     log = DeltaTable.create(directory / table, with_day, mode="ignore", partition_by=["day"])
     old = [each for each in data_files(log) if each.day == day and (not batch or each.batch_id == batch)]
+    added = DataFile(str(file.relative_to(directory / table)), day, file.stat().st_size, found.num_rows)
     stats = json.dumps({"numRecords": added.rows})
     actions: list[AddAction | RemoveAction] = [
         *(RemoveAction(each.path, True, 0, each.size, each.partition) for each in old),
         *([AddAction(added.path, added.size, added.partition, 0, True, stats)] if added.rows else []),
     ]
     log.create_write_transaction(actions, "append", log.schema(), ["day"])
-    return path
