@@ -16,13 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from karrot.history.answers_and_errors import (
+    Days,
     GroupHistory,
     HistoryError,
     Incident,
     SeriesPoint,
     UnclearGroup,
 )
-from karrot.history.days_with_data import Days
 from karrot.history.duckdb_reader import Duck, Row, TablesAtOneTime
 from karrot.history.table_files_in_folder import TablesInFolder
 from karrot.history.table_queries import History

@@ -42,7 +42,7 @@ class Gate:
     def __init__(self, client: Any) -> None:
         self._client = client
         self.is_open = threading.Event()
-        self.asked = 0
+        self.asked = self.answered = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -50,7 +50,10 @@ class Gate:
     def get_object(self, **asked: Any) -> Any:
         self.asked += 1
         assert self.is_open.wait(30)
-        return self._client.get_object(**asked)
+        try:
+            return self._client.get_object(**asked)
+        finally:
+            self.answered += 1
 
 
 @pytest.fixture
@@ -74,7 +77,7 @@ def put(s3: Any, bucket: Bucket, name: str, body: bytes) -> None:
 
 
 def stored_files(stored: TablesInS3, *names: str, size: int = 6) -> list[StoredFile]:
-    return [StoredFile(DAY, stored._copy_of(name), name, size) for name in names or (FILE,)]
+    return [StoredFile(DAY, stored.copy_of(name), name, size) for name in names or (FILE,)]
 
 
 def contents(stored: TablesInS3, *names: str) -> list[bytes]:
@@ -291,7 +294,8 @@ def test_a_copy_that_ends_after_the_tables_were_closed_leaves_nothing(
         contents(stored, *names)
     stored.close()
     gate.is_open.set()
-    wait_for(lambda: len(stored._copying) == 20 - 8)  # the queued copies do not begin
+    wait_for(lambda: gate.answered == 8)  # the queued copies do not begin
+    assert gate.asked == 8
     assert not stored.root.exists()
 
 
@@ -314,7 +318,7 @@ def test_queries_at_the_same_time_copy_a_file_once(s3: Any, bucket: Bucket, stor
     readers = [threading.Thread(target=lambda: found.extend(contents(stored))) for _ in range(3)]
     for reader in readers:
         reader.start()
-    wait_for(lambda: sum(stored._copies._uses.values()) == len(readers) + 1)  # one use is that of the copy
+    wait_for(lambda: [each.uses for each in stored._copies.values()] == [len(readers)])
     gate.is_open.set()
     for reader in readers:
         reader.join()
