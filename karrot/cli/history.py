@@ -245,32 +245,26 @@ _GROUPS = (
 def groups(since: datetime, until: datetime, order: str, **given: Any) -> None:
     """List the groups with their lag, minutes not OK and incidents in a range of time.
 
-    If some days, or the incidents of some days, are missing in the tables, the command names these days on standard
-    error, and in the field "days" of --json.
+    If some days are missing in the tables, the command names these days on standard error, and in the field "days" of
+    --json.
     """
     from karrot.event import Status
-    from karrot.history.days_with_data import day_ranges
 
     asked, (span, passed) = _Asked(**given), _spans(since, until)
     with _answered(asked) as history:
-        # Query these days first. If derive finishes a day before the next query, the warning still names that day.
-        uncounted = list(day_ranges(history.uncounted(span, **asked.names)))
         found = history.groups(span, **asked.names, order=order)
         if not found:
             raise asked.nothing_in(history, span, "lag_minute", asked)
         days = history.held(passed, "lag_minute", **asked.names)
     table = PrintedTable(_GROUPS, [each._asdict() for each in found[: asked.limit]])
     if asked.as_json:
-        all_days = days._asdict() | ({"incidents_missing": uncounted} if uncounted else {})
-        click.echo(json_line({"groups": table, "days": _days_json(all_days)}))
+        click.echo(json_line({"groups": table, "days": _days_json(days._asdict())}))
         return
     table.print_text()
     worst = Counter(each.worst_status for each in found)
     tally = ", ".join(f"{worst[status.name]} {status.name}" for status in reversed(Status) if status.name in worst)
     click.echo(asked.sum_of(found, "group") + (f"; at worst {tally}" if tally else ""))
     _say_missing(days)
-    if uncounted:
-        click.echo(f"karrot: INCIDENTS does not count the incidents on {_in_words(uncounted)}", err=True)
 
 
 def _lasted(row: Mapping[str, Any]) -> str:

@@ -32,8 +32,8 @@ class GroupHistory(NamedTuple):
 
     ``status`` is the worst status of the last minute with events, ``worst_status`` the worst status of all minutes. A
     minute is not OK if one of its events was worse than OK. ``incidents`` counts the incidents that overlap the range.
-    Without a verdict, these three fields are ``None``: the group's lag then comes from Kafka's own offsets. If the
-    incidents of some days are unknown (`History.uncounted`), ``incidents`` counts the known ones, or is ``None``.
+    Without a verdict, these three fields are ``None``: the group's lag then comes from Kafka's own offsets. Without the
+    note ``_derived.json``, ``incidents`` is ``None``.
     """
 
     cluster: str

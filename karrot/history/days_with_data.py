@@ -1,8 +1,7 @@
-"""Finds the days that the tables hold, so that a day without incidents differs from a day without data.
+"""Reads the note ``_derived.json``, in which ``derive`` says which versions of its tables belong together.
 
-``karrot pipeline derive`` writes the table ``incidents`` last. Then it lists the finished days in ``_derived.json``,
-the note of derived days. If a day of ``verdict_runs`` is not finished in the note, the day may have incidents that no
-table has yet. Before ``derive`` replaces a day, it removes the day from the finished days of the note.
+``karrot pipeline derive`` commits its tables one after the other, and writes the note at the end. So a reader that uses
+the versions of the note sees all tables of one run, and a day without incidents differs from a day without data.
 """
 
 from collections.abc import Iterable, Iterator
@@ -70,11 +69,6 @@ def day_ranges(days: Iterable[date]) -> Iterator[DayRange]:
         first, last = first or day, day
     if first is not None and last is not None:
         yield DayRange(first, last)
-
-
-def finished(note: bytes | None) -> frozenset[date]:
-    """Return the days that ``derive`` has finished; no day if the note is unreadable: ``derive`` repeats every day."""
-    return frozenset(() if note is None else note_of(note).days)
 
 
 def note_of(text: bytes) -> Note:

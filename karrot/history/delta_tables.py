@@ -7,7 +7,7 @@
 
 A data file has a new name in every write, and the log of the table (``_delta_log``) lists the files of each version. So
 a reader that has listed the files of a version can read them while a writer commits the next version. ``karrot pipeline
-compact`` deletes a file some time after the last version that has it.
+compact`` deletes a file a day after the last version that has it.
 """
 
 # ruff: noqa: PLC0415 - deltalake is an extra, and botocore takes long to load
@@ -18,6 +18,7 @@ from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from botocore.session import Session
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
 LOG: Final = "_delta_log"
 """The directory of the log, in the directory of a table."""
 
+_READER: Final = 1
+"""Delta's newest reader version whose data files have all rows of a table, and no deleted ones, by their real names."""
+
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+_OTHER_PLACE: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
+"""Parts of a path for which deltalake opens another path, or none: it decodes ``%20``, and takes ``\\`` for ``/``."""
 
 
 class DataFile(NamedTuple):
@@ -68,14 +74,22 @@ def open_table(place: str, options: Mapping[str, str], version: int | None = Non
     ``options`` are deltalake's ``storage_options``. Raises deltalake's ``DeltaError`` and OSError.
     """
     from deltalake import DeltaTable
-    from deltalake.exceptions import TableNotFoundError
+    from deltalake.exceptions import DeltaError, TableNotFoundError
 
-    if "://" not in place and not Path(place, LOG).is_dir():  # deltalake does not tell this from a missing permission
-        return None
+    if found := _OTHER_PLACE.search(place):
+        raise DeltaError(f"the path has {found[0]!r}, which Delta tables cannot have in their path: use another one")
+    if "://" not in place:
+        try:
+            Path(place, LOG).stat()  # deltalake does not tell a missing table from a missing permission
+        except (FileNotFoundError, NotADirectoryError):
+            return None
     try:
-        return DeltaTable(place, version, dict(options))
+        table = DeltaTable(place, version, dict(options))
     except TableNotFoundError:
         return None
+    if (needed := table.protocol().min_reader_version) > _READER:
+        raise DeltaError(f"it needs version {needed} of Delta's readers, and Karrot reads version {_READER} only")
+    return table
 
 
 def data_files(table: "DeltaTable") -> Sequence[DataFile]:
@@ -83,7 +97,7 @@ def data_files(table: "DeltaTable") -> Sequence[DataFile]:
     listed = table.get_add_actions(flatten=True)
     columns = ("path", "partition.day", "size_bytes", "num_records")
     found = zip(*(listed.column(name).to_pylist() for name in columns), strict=True)
-    return sorted(DataFile(*each) for each in found)
+    return sorted(DataFile(unquote(path), *more) for path, *more in found)
 
 
 def why(error: Exception) -> str:
@@ -100,10 +114,14 @@ def _session() -> "Session":
     return Session()
 
 
+forget_credentials: Final = _session.cache_clear
+
+
 def s3_options(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the ``storage_options`` with which deltalake uses S3 as boto3 does: Region, endpoint and credentials.
 
-    The credentials can expire, so the caller asks for each table that it opens.
+    The credentials can expire, so the caller asks for each table that it opens. After an error, `forget_credentials`
+    makes the next call read them again.
     """
     session = _session()
     credentials = session.get_credentials()

@@ -1,26 +1,20 @@
-"""Runs DuckDB queries that see all files of a table as they were at one time.
+"""Runs DuckDB queries over the tables as they were at one time, even if the pipeline writes meanwhile.
 
-The pipeline replaces files of the tables: ``derive`` puts a new file over the old one, and ``compact`` merges streamed
-files. DuckDB opens each file several times during a query, so a query could see both the old and the new file.
-So this module lists the files before and after each query, and repeats the query if a file changed or disappeared. New
-files do not cause a repeat: a stream adds a batch every few seconds, and a query over many days takes longer.
+A data file of a table never changes. An answer reads the derived tables at the versions of one note, and each streamed
+table at one version.
 """
 
 import glob
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import date
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from karrot.history.answers_and_errors import HistoryError, HistoryFailed
-from karrot.history.table_files_in_folder import (
-    FilesChanged,
-    IsWanted,
-    StoredFile,
-    TablesInFolder,
-    seconds_left,
-    too_slow,
-)
+from karrot.history.days_with_data import NOTE, note_of
+from karrot.history.table_files_in_folder import FileGone, StoredFile, TablesInFolder, seconds_left, too_slow
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -32,7 +26,6 @@ if TYPE_CHECKING:
 STREAMED: Final = frozenset({"commits", "ends", "events", "members", "partitions", "quarantine"})
 """The tables that ``derive`` cannot make again from other tables."""
 
-_ATTEMPTS: Final = 20
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "temp_directory": "",
     "autoinstall_known_extensions": False,
@@ -46,21 +39,38 @@ _INTERRUPTED: Final = "Query interrupted"
 _SOURCE: Final = "read_parquet($files, union_by_name = true, hive_partitioning = false"
 """Different versions of Karrot can have written the days. A column that a file lacks is NULL in its rows."""
 
+_DAYS = "SELECT DISTINCT filename FROM {table_with_files} WHERE true{named}"
+
 Row = tuple[Any, ...]
 Names = Mapping[str, str | int]
 """Columns of a table with the value that they must have."""
 
 
-class Duck:
-    """Runs DuckDB in memory, for any number of threads. It starts at the first query, after the process has forked."""
+IsWanted: TypeAlias = Callable[[date], bool]
 
-    def __init__(self, stored: "StoredTables", *, threads: int, memory: str, most_rows: int = 1_000_000) -> None:
+
+class TablesAtOneTime:
+    """The tables as one answer sees them. It is for one thread."""
+
+    def __init__(self, stored: "StoredTables", duck: "Duck") -> None:
         self._stored = stored
-        self._config = {**_CONFIG, "threads": threads, "memory_limit": memory}
-        self._memory = memory
-        self._most_rows = most_rows
-        self._connection: DuckDBPyConnection | None = None
-        self._lock = threading.Lock()
+        self._duck = duck
+        self._versions = note_of(stored.note() or b"").versions
+        self._files: dict[str, tuple[StoredFile, ...]] = {}
+
+    def __str__(self) -> str:
+        return str(self._stored)
+
+    @property
+    def are_of_one_run(self) -> bool:
+        """Whether the derived tables belong together. If not, a run of ``derive`` may have written some of them."""
+        return bool(self._versions)
+
+    def days(self, table: str, wanted: IsWanted, names: Names = MappingProxyType({})) -> tuple[date, ...]:
+        """The wanted days of a table in order; with ``names``, the days on which the table has a row with them."""
+        if not names:
+            return tuple(sorted({file.day for file in self._listed(table) if wanted(file.day)}))
+        return tuple(sorted({day for (day,) in self.rows(table, wanted, _DAYS, {}, names)}))
 
     def rows(
         self,
@@ -74,8 +84,7 @@ class Duck:
 
         The query has ``{table}``, or ``{table_with_files}`` and the column ``filename`` first: the rows then begin with
         the day of the file. ``{named}`` stands for conditions on ``names``. ``asked`` are the values of the query's
-        other parameters. The query is repeated if a file changes. Raises a `HistoryError`; Ctrl-C raises
-        KeyboardInterrupt.
+        other parameters. Raises a `HistoryError`, or `FileGone`; Ctrl-C raises KeyboardInterrupt.
         """
         import duckdb  # noqa: PLC0415 (an extra)
 
@@ -86,33 +95,56 @@ class Duck:
             values |= names
         has_files = "{table_with_files}" in query
         query = query.replace("{table}", f"{_SOURCE})").replace("{table_with_files}", f"{_SOURCE}, filename = true)")
-        for _ in range(_ATTEMPTS):
-            try:
-                if not (before := self._stored.files(table, wanted)):
-                    return []
-                with self._stored.at_hand(before):
-                    found = self._run(place, query, values | {"files": [glob.escape(each.path) for each in before]})
-            except FilesChanged:
-                continue
-            except duckdb.Error as error:
-                if self._are_still_there(before, table, wanted):
-                    message = str(error).split("\n\n", 1)[0].replace("\n", " ")  # without its excerpt of the query
-                    cure = "" if table in STREAMED else ": if an older Karrot wrote it, derive it again"
-                    raise HistoryError(f"{place} cannot be read ({message}){cure}") from error
-            else:
-                if self._are_still_there(before, table, wanted):
-                    days = {each.path: each.day for each in before}
-                    return [(days[row[0]], *row[1:]) for row in found] if has_files else found
-        raise HistoryError(f"{place} changed {_ATTEMPTS} times while it was read: try again")
+        if not (files := {each.path: each for each in self._listed(table) if wanted(each.day)}):
+            return []
+        try:
+            with self._stored.at_hand(files.values()):
+                found = self._duck.run(place, query, values | {"files": [glob.escape(path) for path in files]})
+        except duckdb.Error as error:
+            for each in files.values():
+                if not Path(each.path).exists():
+                    raise FileGone(f"{self._stored}/{each.name}") from error
+            message = str(error).split("\n\n", 1)[0].replace("\n", " ")  # without its excerpt of the query
+            cure = "" if table in STREAMED else ": if an older Karrot wrote it, derive it again"
+            raise HistoryError(f"{place} cannot be read ({message}){cure}") from error
+        return [(files[row[0]].day, *row[1:]) for row in found] if has_files else found
+
+    def _listed(self, table: str) -> tuple[StoredFile, ...]:
+        """The files of a table, or none if there is no table."""
+        if table in self._files:
+            return self._files[table]
+        version = self._versions.get(table)
+        if version is None and self._versions and table not in STREAMED:
+            return ()  # the last run of derive had no rows for it
+        found = self._stored.files(table, version)
+        if found is None and version is not None:
+            raise HistoryError(
+                f"{self._stored} has no table {table}, but {NOTE} names it: copy the table, or delete {NOTE} and run "
+                "karrot pipeline derive"
+            )
+        if found is None and self._stored.exists(f"{table}/day="):
+            raise HistoryError(
+                f"{self._stored} has tables of Karrot 2.0.0a1, which are plain Parquet: run karrot pipeline compact "
+                "--convert once"
+            )
+        self._files[table] = found or ()
+        return self._files[table]
+
+
+class Duck:
+    """Runs DuckDB in memory, for any number of threads. It starts at the first query, after the process has forked."""
+
+    def __init__(self, *, threads: int, memory: str, most_rows: int = 1_000_000) -> None:
+        self._config = {**_CONFIG, "threads": threads, "memory_limit": memory}
+        self._memory = memory
+        self._most_rows = most_rows
+        self._connection: DuckDBPyConnection | None = None
+        self._lock = threading.Lock()
 
     def start(self) -> "DuckDBPyConnection":
-        """Return the connection of all cursors. Raises `HistoryError` without DuckDB."""
-        try:
-            import duckdb  # noqa: PLC0415 (an extra)
-        except ModuleNotFoundError as error:
-            raise HistoryError(
-                "The history needs DuckDB, which is not installed: pip install 'karrot-burrow[history]'."
-            ) from error
+        """Return the connection of all cursors."""
+        import duckdb  # noqa: PLC0415 (an extra)
+
         with self._lock:
             if self._connection is None:
                 self._connection = duckdb.connect(":memory:", config=self._config)
@@ -124,7 +156,7 @@ class Duck:
                 self._connection.close()
                 self._connection = None
 
-    def _run(self, place: str, query: str, values: Mapping[str, object]) -> list[Row]:
+    def run(self, place: str, query: str, values: Mapping[str, object]) -> list[Row]:
         """Run the query once. Raises an error of DuckDB if a file cannot be read."""
         import duckdb  # noqa: PLC0415 (an extra)
 
@@ -158,9 +190,3 @@ class Duck:
         if len(found) > self._most_rows:
             raise HistoryFailed("history_too_large", f"the answer from {place} has more than {self._most_rows:,} rows")
         return found
-
-    def _are_still_there(self, files: tuple[StoredFile, ...], table: str, wanted: IsWanted) -> bool:
-        try:
-            return set(files) <= set(self._stored.files(table, wanted, now=True))
-        except FilesChanged:
-            return False

@@ -16,7 +16,7 @@ from karrot.history.answers_and_errors import (
     StalePartition,
     UnclearGroup,
 )
-from karrot.history.duckdb_reader import Duck, Names, Row
+from karrot.history.duckdb_reader import Names, Row, TablesAtOneTime
 from karrot.history.time_ranges import epoch_ms, moment_of
 
 _DAY: Final = timedelta(days=1)
@@ -49,7 +49,7 @@ def lag_at(log_end: int, seen_ms: int, offset: int, committed_ms: int) -> int | 
 class LookBack(NamedTuple):
     """The records of the groups with these ``names``, from ``length`` before the time ``at`` up to ``at``."""
 
-    duck: Duck
+    tables: TablesAtOneTime
     at: datetime
     length: timedelta
     names: Names
@@ -60,7 +60,12 @@ class LookBack(NamedTuple):
     def rows(self, table: str, query: str, **asked: object) -> list[Row]:
         """The rows of a query with ``$since`` and ``$at``, both included, in milliseconds since 1970."""
         bounds = {"since": epoch_ms(self.at - self.length), "at": epoch_ms(self.at)}
-        return self.duck.rows(table, self.has, query, bounds | asked, self.names)
+        return self.tables.rows(table, self.has, query, bounds | asked, self.names)
+
+    def see_log_ends(self) -> None:
+        """Choose the versions of the tables with log ends. Tables that are read first later have the newer batches."""
+        for table in _SAMPLES:
+            self.tables.days(table, self.has)
 
 
 class OffsetHistory(NamedTuple):
@@ -291,10 +296,7 @@ moved AS (SELECT number, max(key) FILTER (differs) AS key FROM marked GROUP BY A
 SELECT number, min(log_ts_ms) FROM marked JOIN moved USING (number)
 WHERE moved.key IS NULL OR marked.key > moved.key GROUP BY ALL
 """  # noqa: S608 (constants; every value is bound)
-"""For each commit, the time of the first consecutive commit with the same offset.
-
-A commit is missing if a newer batch, which `commits` did not see yet, has another offset. That partition has moved.
-"""
+"""For each commit, the time of the first consecutive commit with the same offset."""
 
 
 def stale(back: LookBack, length: timedelta) -> StaleGroups:
@@ -309,7 +311,7 @@ def stale(back: LookBack, length: timedelta) -> StaleGroups:
         and sample.then_ms <= sample.seen_ms - length // _MS
         and min(sample.end_then, sample.end) > offset
     ]
-    first_ms: dict[int, int] = {}
+    rows: list[Row] = []
     if behind:
         rows = back.rows(
             "commits",
@@ -320,10 +322,10 @@ def stale(back: LookBack, length: timedelta) -> StaleGroups:
             partitions=[commit.place.partition for commit, _, _ in behind],
             offsets=[offset for _, offset, _ in behind],
         )
-        first_ms.update(dict(rows))
+    first_ms: dict[int, int] = dict(rows)
     found = []
     for number, (commit, offset, sample) in enumerate(behind):
-        if number in first_ms and sample.seen_ms - first_ms[number] >= length // _MS:
+        if sample.seen_ms - first_ms[number] >= length // _MS:
             (cluster, topic, partition), times = commit.place, map(moment_of, (first_ms[number], sample.seen_ms))
             found.append(StalePartition(cluster, commit.group, topic, partition, offset, sample.end, *times))
     committed_at = newest_moment(each.at_ms for each in records)

@@ -1,21 +1,19 @@
-"""Lists the files of tables in a folder of this machine. `karrot.history.table_files_in_s3` has the same methods."""
+"""Lists the data files of tables in a folder of this machine. `karrot.history.table_files_in_s3` does so for S3."""
 
-import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import date
 from pathlib import Path
 from time import monotonic
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from karrot.history.answers_and_errors import HistoryError, HistoryFailed
-from karrot.history.days_with_data import NOTE, day_of
+from karrot.history.days_with_data import NOTE
+from karrot.history.delta_tables import DataFile, data_files, open_table, why
 
 _limit: ContextVar[tuple[float, float] | None] = ContextVar("time limit of the history", default=None)
 """The time limit of a thread's queries in seconds, and the end of the limit."""
-
-IsWanted: TypeAlias = Callable[[date], bool]
 
 
 @contextmanager
@@ -40,25 +38,34 @@ def too_slow(place: object) -> HistoryFailed:
     return HistoryFailed("history_too_slow", f"{place} did not give the answer {within}")
 
 
-class FilesChanged(Exception):  # noqa: N818 (names what happened)
-    """Files disappeared or changed while they were listed or read. The caller lists them again."""
+class FileGone(Exception):  # noqa: N818 (names what happened)
+    """A listed file does not exist any more. The message is the place of the file."""
 
 
 class StoredFile(NamedTuple):
-    """A data file. DuckDB reads it at ``path``. ``version`` changes with its content."""
+    """A data file. DuckDB reads it at ``path``. ``name`` is its path below the directory of the tables."""
 
     day: date
     path: str
     name: str
-    version: str | tuple[int, int]
     size: int
+
+
+def listed(place: str, options: Mapping[str, str], version: int | None) -> Sequence[DataFile] | None:
+    """List the files of a table; ``None`` if there is no table. Raises `HistoryError` and OSError."""
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415 (an extra)
+
+    try:
+        table = open_table(place, options, version)
+        return None if table is None else data_files(table)
+    except (DeltaError, OverflowError) as error:  # OverflowError: the version is below 0 or far too large
+        raise HistoryError(f"{place} cannot be read: {why(error)}") from error
 
 
 class TablesInFolder:
     """The tables in a folder, where DuckDB reads them. ``str`` shows the place to users.
 
-    Files and folders whose names begin with ``.`` or ``_`` are not data. If the place cannot be read, the methods raise
-    a `HistoryError` or an `OSError`.
+    If the place cannot be read, the methods raise a `HistoryError` or an `OSError`.
     """
 
     def __init__(self, root: Path) -> None:
@@ -67,34 +74,23 @@ class TablesInFolder:
     def __str__(self) -> str:
         return str(self._root)
 
-    def exists(self, table: str = "") -> bool:
-        """Whether the folder, or a table in it, exists, even without data."""
-        return (self._root / table).is_dir()
+    def exists(self, name: str = "") -> bool:
+        """Whether a file or folder whose path begins with ``name`` exists."""
+        return self._root.is_dir() and (not name or any(self._root.glob(f"{name}*")))
 
-    def days(self, table: str, wanted: IsWanted) -> tuple[date, ...]:
-        """The wanted days that have a file that is not empty, in order. A power failure can leave empty files."""
-        found = []
-        for day, folder in self._folders(table, wanted):
-            with suppress(FileNotFoundError, NotADirectoryError):
-                if any(path.stat().st_size for path in _data_files(folder)):
-                    found.append(day)
-        return tuple(found)
-
-    def files(self, table: str, wanted: IsWanted, *, now: bool = False) -> tuple[StoredFile, ...]:  # noqa: ARG002
-        """The files, as they are now. Raises `FilesChanged` if a file disappears: the new file could be missing."""
-        found = []
+    def files(self, table: str, version: int | None) -> tuple[StoredFile, ...] | None:
+        """The data files of a version of a table, by default of the newest one; ``None`` if there is no table."""
+        place = f"{self._root}/{table}"
         try:
-            for day, folder in self._folders(table, wanted):
-                for path in _data_files(folder):
-                    state = path.stat()
-                    version = (state.st_ino, state.st_mtime_ns)
-                    found.append(StoredFile(day, str(path), str(path), version, state.st_size))
-        except FileNotFoundError as error:
-            raise FilesChanged from error
-        return tuple(found)
+            found = listed(place, {}, version)
+        except OSError as error:
+            raise HistoryError(f"{place} cannot be read: {why(error)}") from error
+        if found is None:
+            return None
+        return tuple(StoredFile(each.day, f"{place}/{each.path}", f"{table}/{each.path}", each.size) for each in found)
 
-    def at_hand(self, _files: Iterable[StoredFile]) -> AbstractContextManager[None]:
-        """Have these versions of the files at their paths inside the ``with`` block. Raises `FilesChanged`."""
+    def at_hand(self, _files: Collection[StoredFile]) -> AbstractContextManager[None]:
+        """Have the files at their paths inside the ``with`` block. Raises `FileGone`."""
         return nullcontext()
 
     def note(self) -> bytes | None:
@@ -109,24 +105,3 @@ class TablesInFolder:
 
     def close(self) -> None:
         """Do nothing: a folder has no connections."""
-
-    def _folders(self, table: str, wanted: IsWanted) -> Iterator[tuple[date, Path]]:
-        """The folders of the wanted days, in order."""
-        names: list[str] = []
-        with suppress(FileNotFoundError, NotADirectoryError):
-            names = sorted(entry.name for entry in os.scandir(self._root / table))
-        for name in names:
-            day = day_of(name)
-            if day is not None and wanted(day):
-                yield day, self._root / table / name
-
-
-def _data_files(folder: Path) -> Iterator[Path]:
-    for parent, below, names in os.walk(folder, onerror=_raised):
-        below[:] = sorted(name for name in below if name[0] not in "._")
-        yield from (Path(parent, name) for name in sorted(names) if name.endswith(".parquet") and name[0] not in "._")
-
-
-def _raised(error: OSError) -> None:
-    """Raise the error: a directory that disappeared, or that this user may not read, must not count as empty."""
-    raise error

@@ -1,7 +1,7 @@
-"""Lists the files of tables in S3, and copies the files that a query needs to this machine.
+"""Lists the data files of tables in S3, and copies the files that a query needs to this machine.
 
-The pipeline replaces an object as a whole, so the ETag names a version of it. Karrot copies exactly the version that it
-has listed (``If-Match``), and keeps the copy for later queries. The copies are in a temporary folder of the process.
+A data file never changes, so Karrot keeps its copy for later queries. The copies are in a temporary folder of the
+process.
 """
 
 import fcntl
@@ -10,26 +10,28 @@ import shutil
 import tempfile
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from datetime import date
 from functools import partial
 from hashlib import blake2b
 from multiprocessing import TimeoutError  # noqa: A004 (that of a pool)
 from multiprocessing.pool import AsyncResult, ThreadPool
 from pathlib import Path
 from time import monotonic, time
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from karrot.history.answers_and_errors import HistoryFailed
-from karrot.history.days_with_data import NOTE, day_of
-from karrot.history.table_files_in_folder import FilesChanged, IsWanted, StoredFile, seconds_left, too_slow
+from karrot.history.days_with_data import NOTE
+from karrot.history.delta_tables import DataFile, forget_credentials, s3_options, why
+from karrot.history.table_files_in_folder import FileGone, StoredFile, listed, seconds_left, too_slow
 from karrot.reporters.archive.s3 import explained
 from karrot.reporters.archive.segment_store import StoreError
 from karrot.settings.types import Bucket
 
 if TYPE_CHECKING:
     from types_boto3_s3.client import S3Client
+
+    from karrot.runbooks_and_remedies import TablesProblem
 
 _T = TypeVar("_T")
 
@@ -40,19 +42,10 @@ _LOCK: Final = ".lock"
 _STARTS_S: Final = 60
 """A folder younger than this may belong to a process that has not locked the folder yet."""
 
-_LISTING_S: Final = 1.0
-
-
-class _Object(NamedTuple):
-    """An object in S3. ``name`` is its key without the prefix of the tables."""
-
-    name: str
-    etag: str
-    size: int
-
-    @property
-    def is_data(self) -> bool:
-        return self.name.endswith(".parquet") and all(part[:1] not in ("", ".", "_") for part in self.name.split("/"))
+_KEPT_S: Final = 60.0
+"""How long the listing of a version is kept. The version has other files only if the whole table was made again."""
+_REFUSED: Final = ("lacked the necessary privileges", "401 Unauthorized", "403 Forbidden")
+"""How deltalake's message says that S3 refuses a request."""
 
 
 class TablesInS3:
@@ -67,10 +60,11 @@ class TablesInS3:
         self._copying_threads = ThreadPool(_AT_ONCE)  # a listing does not wait for copies
         self._copies = _Copies(most_bytes)
         self._copying: dict[str, AsyncResult[None]] = {}
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
+        self._opening = threading.Lock()  # opening a client can take seconds
         self._asking_threads.apply_async(self._connected)  # loading botocore takes longer than a listing
-        self._listings: dict[str, tuple[float, list[_Object]]] = {}  # by table, with the time at which each began
-        self._of_thread = threading.local()
+        # By table, with the listed version and the time at which the listing began.
+        self._listings: dict[str, tuple[int | None, float, AsyncResult[Sequence[DataFile] | None]]] = {}
 
     def __str__(self) -> str:
         return str(self._bucket)
@@ -80,35 +74,56 @@ class TablesInS3:
         """The temporary folder with the copies."""
         return self._copies.root
 
-    def exists(self, table: str = "") -> bool:
-        return bool(self._listed(table and f"{table}/", 1))
+    def exists(self, name: str = "") -> bool:
+        def read() -> bool:
+            with self._asking(f"{self._bucket} cannot be listed"):
+                found = self._connected().list_objects_v2(
+                    Bucket=self._bucket.name, Prefix=self._bucket.key(name), MaxKeys=1
+                )
+                return bool(found.get("Contents"))
 
-    def days(self, table: str, wanted: IsWanted) -> tuple[date, ...]:
-        return tuple(dict.fromkeys(file.day for file in self.files(table, wanted) if file.size))
+        return self._result(self._asking_threads.apply_async(read))
 
-    def files(self, table: str, wanted: IsWanted, *, now: bool = False) -> tuple[StoredFile, ...]:
-        """The files of the wanted days, as they are ``now``, or as they were a second ago.
+    def files(self, table: str, version: int | None) -> tuple[StoredFile, ...] | None:
+        """The files of a version, by default of the newest one; ``None`` if there is no table.
 
-        The answer is never older than the last `note` that this thread has read.
+        The listing of a version is kept. If it is too slow, it goes on for the next query, as a copy does.
         """
-        found = []
-        for each in self._objects(table, now=now):
-            day = day_of(each.name.split("/")[1])
-            if day is not None and each.is_data and wanted(day):
-                version = blake2b(f"{each.name} {each.etag}".encode(), digest_size=16).hexdigest()
-                found.append(StoredFile(day, str(self.root / f"{version}.parquet"), each.name, each.etag, each.size))
-        return tuple(found)
+        with self._lock:
+            known, began, asked = self._listings.get(table, (-1, 0.0, None))
+            is_old = asked is not None and asked.ready() and (monotonic() - began > _KEPT_S or not asked.successful())
+            if asked is None or is_old or version is None or version != known:
+                asked = self._asking_threads.apply_async(self._list, (table, version))
+                self._listings[table] = version, monotonic(), asked
+        if (found := self._result(asked)) is None:
+            return None
+        names = ((each, f"{table}/{each.path}") for each in found)
+        return tuple(StoredFile(each.day, self._copy_of(name), name, each.size) for each, name in names)
+
+    def _copy_of(self, name: str) -> str:
+        return str(self.root / f"{blake2b(name.encode(), digest_size=16).hexdigest()}.parquet")
+
+    def _list(self, table: str, version: int | None) -> Sequence[DataFile] | None:
+        place = f"{self._bucket}/{table}"
+        try:
+            with self._asking(f"{place} cannot be listed"):
+                options = s3_options(os.environ)
+            return listed(place, options, version)
+        except OSError as error:
+            forget_credentials()
+            is_refused = any(sign in str(error) for sign in _REFUSED)
+            code: TablesProblem = "tables_refused" if is_refused else "tables_unavailable"
+            raise HistoryFailed(code, f"{place} cannot be listed: {why(error)}") from error
 
     @contextmanager
-    def at_hand(self, files: Iterable[StoredFile]) -> Iterator[None]:
+    def at_hand(self, files: Collection[StoredFile]) -> Iterator[None]:
         """Copy the files that have no copy yet, and keep all copies inside the ``with`` block."""
-        needed = tuple(files)
-        with self._copies.used(needed, self._bucket):
-            copying = [self._copy(file) for file in needed if not os.path.exists(file.path)]  # noqa: PTH110 (a string)
+        with self._copies.used(files, self._bucket):
+            copying = [self._copy(file) for file in files if not os.path.exists(file.path)]  # noqa: PTH110 (a string)
             try:
                 for each in copying:
                     self._result(each)
-            except (FilesChanged, HistoryFailed):
+            except FileGone:
                 self._listings.clear()
                 raise
             yield
@@ -121,44 +136,16 @@ class TablesInS3:
 
         try:
             return self._result(self._asking_threads.apply_async(read))
-        except FilesChanged:
+        except FileGone:
             return None
-        finally:
-            self._of_thread.note_read = monotonic()
 
     def close(self) -> None:
         for threads in (self._asking_threads, self._copying_threads):
             threads.terminate()
-        with self._lock:
+        with self._opening:
             if self._opened is not None:
                 self._opened.close()
         self._copies.close()
-
-    def _objects(self, table: str, *, now: bool) -> list[_Object]:
-        """List a table, or use the last listing. A page would otherwise list each table several times."""
-        oldest = max(monotonic() - _LISTING_S, getattr(self._of_thread, "note_read", 0.0))
-        began, objects = self._listings.get(table, (-1.0, []))
-        if now or began < oldest:
-            began, objects = self._listings[table] = monotonic(), self._listed(f"{table}/")
-        return objects
-
-    def _listed(self, under: str, limit: int | None = None) -> list[_Object]:
-        def read() -> list[_Object]:
-            start = len(self._bucket.key(""))
-            with self._asking(f"{self._bucket} cannot be listed"):
-                pages = (
-                    self._connected()
-                    .get_paginator("list_objects_v2")
-                    .paginate(
-                        Bucket=self._bucket.name,
-                        Prefix=self._bucket.key(under),
-                        PaginationConfig={} if limit is None else {"MaxItems": limit},
-                    )
-                )
-                found = (each for page in pages for each in page.get("Contents", ()))
-                return [_Object(each["Key"][start:], each["ETag"], each["Size"]) for each in found]
-
-        return self._result(self._asking_threads.apply_async(read))
 
     def _copy(self, file: StoredFile) -> "AsyncResult[None]":
         """Start to copy a file, except if another query has started already."""
@@ -172,9 +159,7 @@ class TablesInS3:
         aside = Path(f"{file.path}.part")
         try:
             with self._asking(f"{self._bucket}/{file.name} cannot be read"):
-                found = self._connected().get_object(
-                    Bucket=self._bucket.name, Key=self._bucket.key(file.name), IfMatch=str(file.version)
-                )
+                found = self._connected().get_object(Bucket=self._bucket.name, Key=self._bucket.key(file.name))
                 with closing(found["Body"]) as body, aside.open("wb") as written:
                     for chunk in iter(partial(body.read, _MIB), b""):
                         try:
@@ -183,6 +168,8 @@ class TablesInS3:
                             message = f"{aside} cannot be written ({error.strerror})"
                             raise HistoryFailed("history_too_large", message) from error
             aside.rename(file.path)
+        except FileGone as error:
+            raise FileGone(f"{self._bucket}/{file.name}") from error
         finally:
             aside.unlink(missing_ok=True)  # after an error, no limit would count the file
             with self._lock:
@@ -196,19 +183,19 @@ class TablesInS3:
             raise too_slow(self._bucket) from error
 
     def _connected(self) -> "S3Client":
-        with self._lock:
+        with self._opening:
             if self._opened is None:
                 self._opened = self._open_client()
             return self._opened
 
     @contextmanager
     def _asking(self, what: str) -> Iterator[None]:
-        """Raise the errors of S3 as a `HistoryError`, and as `FilesChanged` if the object has changed or is gone."""
+        """Raise the errors of S3 as a `HistoryError`, and as `FileGone` if the object does not exist."""
         try:
-            with explained(what, {"NoSuchKey": FilesChanged, "PreconditionFailed": FilesChanged}):
+            with explained(what, {"NoSuchKey": FileGone}):
                 yield
         except StoreError as error:
-            with self._lock:
+            with self._opening:
                 self._opened = None  # a new client reads the credentials again
             is_away = error.reason in {"unavailable", "throttled"}
             raise HistoryFailed("tables_unavailable" if is_away else "tables_refused", str(error)) from error
@@ -233,7 +220,7 @@ class _Copies:
         self._lock = threading.Lock()
 
     @contextmanager
-    def used(self, files: tuple[StoredFile, ...], place: object) -> Iterator[None]:
+    def used(self, files: Collection[StoredFile], place: object) -> Iterator[None]:
         """Keep these files inside the block. Raises `HistoryFailed` if there is no room for them."""
         for file in files:
             self.use(file)

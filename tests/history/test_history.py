@@ -1,5 +1,9 @@
+import json
 import os
+import re
+import shutil
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +23,7 @@ from karrot.history.answers_and_errors import (
     UnclearGroup,
 )
 from karrot.history.days_with_data import Days
-from karrot.history.duckdb_reader import Duck, Row
+from karrot.history.duckdb_reader import Duck, Row, TablesAtOneTime
 from karrot.history.table_files_in_folder import TablesInFolder
 from karrot.history.table_queries import History
 from karrot.history.time_ranges import DayRange, TimeRange
@@ -33,7 +37,6 @@ from support.pipeline.table_files import (
     write_rows,
 )
 
-NO_DATA = "has no data in directories day=YYYY-MM-DD"
 HOUR = timedelta(hours=1)
 WHOLE = TimeRange(minute_at(0), minute_at(3 * 1440))
 ODD = [
@@ -78,7 +81,7 @@ def test_a_group_has_its_last_known_lag_its_bad_minutes_and_its_incidents(tables
         [incident_row(2, 3), incident_row(1441, None), incident_row(-90, -80), incident_row(4000, None)],
     )
     write_rows(tables, "verdict_runs", [verdict_run_row(1), verdict_run_row(5, consumer="gone"), verdict_run_row(1441)])
-    write_derived_days(tables, [DAY, DAY + timedelta(days=1)])
+    write_derived_days(tables)
     span = TimeRange(minute_at(0), minute_at(1500))
     assert history.groups(span) == (
         GroupHistory("c", "g", minute_at(1), minute_at(1442), "OK", "ERR", 7, 95, 2.5, 4, 2, 2),
@@ -86,54 +89,22 @@ def test_a_group_has_its_last_known_lag_its_bad_minutes_and_its_incidents(tables
     )
 
 
-def test_the_number_of_incidents_is_known_if_all_days_of_the_group_have_theirs(tables: Path, history: History) -> None:
-    days = [DAY + timedelta(days=number) for number in range(3)]
-    minutes = [lag_minute_row(1440 * number, 5, consumer=name) for name in ("h", "i") for number in (0, 1)]
-    minutes += [
-        lag_minute_row(0, 5),
-        lag_minute_row(1440, 5, consumer="late"),
-        lag_minute_row(2880, 5, worst_status=None),
-    ]
-    write_rows(tables, "lag_minute", minutes)
-    write_rows(tables, "incidents", [incident_row(0, 1, consumer="i")])
-
-    def told() -> tuple[dict[str, int | None], tuple[date, ...]]:
-        return {each.group: each.incidents for each in history.groups(WHOLE)}, history.uncounted(WHOLE)
-
-    nothing = {"g": None, "h": None, "i": 1, "late": None}
-    assert told() == (nothing, tuple(days[:2]))
-    runs = {(row["consumer"], row["minute"]) for row in minutes if row["worst_status"]}
-    write_rows(
-        tables,
-        "verdict_runs",
-        [verdict_run_row((at - minute_at(0)) / timedelta(minutes=1), consumer=name) for name, at in runs],
-    )
-    assert told() == (nothing, tuple(days[:2]))
-    write_derived_days(tables, days[:1])
-    assert told() == (nothing | {"g": 0}, (days[1],))
-    assert history.uncounted(WHOLE, group="g") == ()
-    write_derived_days(tables, days)
-    assert told() == ({"g": 0, "h": 0, "i": 1, "late": 0}, ())
-
-
-def test_incidents_that_derive_adds_after_they_were_counted_are_not_known(
-    tables: Path, history: History, monkeypatch: pytest.MonkeyPatch
+def test_the_number_of_incidents_is_known_if_the_tables_are_of_one_run_of_derive(
+    tables: Path, history: History
 ) -> None:
-    """Derive finishes the day as soon as the table of incidents has been read."""
-    read = Duck.rows
-    write_rows(tables, "lag_minute", [lag_minute_row(0, 5, "ERR")])
+    minutes = [lag_minute_row(0, 5, consumer=name) for name in ("g", "i")]
+    write_rows(tables, "lag_minute", [*minutes, lag_minute_row(1, 5, consumer="commits", worst_status=None)])
 
-    def rows(duck: Duck, table: str, *asked: Any) -> list[Row]:
-        found = read(duck, table, *asked)
-        if table == "incidents":
-            write_rows(tables, "verdict_runs", [verdict_run_row(0)])
-            write_rows(tables, "incidents", [incident_row(0, 1)])
-            write_derived_days(tables, [DAY])
-        return found
+    def told() -> dict[str, int | None]:
+        return {each.group: each.incidents for each in history.groups(WHOLE)}
 
-    monkeypatch.setattr(Duck, "rows", rows)
-    assert [each.incidents for each in history.groups(WHOLE)] == [None]
-    assert [each.incidents for each in history.groups(WHOLE)] == [1]
+    assert told() == {"g": None, "i": None, "commits": None}
+    write_derived_days(tables)
+    assert told() == {"g": 0, "i": 0, "commits": None}
+    write_rows(tables, "incidents", [incident_row(0, 1, consumer="i")])
+    assert told() == {"g": 0, "i": 0, "commits": None}, "the run has not ended"
+    write_derived_days(tables)
+    assert told() == {"g": 0, "i": 1, "commits": None}
 
 
 def test_groups_are_sorted_as_requested_with_unknown_lags_last(tables: Path, history: History) -> None:
@@ -150,6 +121,7 @@ def test_groups_are_sorted_as_requested_with_unknown_lags_last(tables: Path, his
 def test_any_name_is_found_and_no_name_changes_the_query(name: str, tables: Path, history: History) -> None:
     write_rows(tables, "lag_minute", [lag_minute_row(1, 5, consumer=name, cluster=name), lag_minute_row(1, 6)])
     write_rows(tables, "incidents", [incident_row(1, None, name, consumer=name, cluster=name)])
+    write_derived_days(tables)
     [group] = history.groups(WHOLE, cluster=name, group=name)
     assert (group.cluster, group.group, group.lag, group.incidents) == (name, name, 5, 1)
     assert [each.values for each in history.timeseries(name, WHOLE, cluster=name).points] == [(5,)]
@@ -205,13 +177,14 @@ def test_metrics_of_several_tables_are_one_series(tables: Path, history: History
 def test_a_sum_over_partitions_takes_the_newest_of_each_and_is_not_known_if_one_is_not(
     tables: Path, history: History
 ) -> None:
+    place = {"cluster": "c", "consumer": "g", "topic": "t"}
+
     def row(at: float, partition: int, lag: int | None) -> dict[str, object]:
-        place = {"cluster": "c", "consumer": "g", "topic": "t", "partition": partition}
-        return place | {"minute": minute_at(at), "lag": lag, "end_offset": 1000 * at}
+        return place | {"partition": partition, "minute": minute_at(at), "lag": lag, "end_offset": 1000 * at}
 
     rows = [row(0, 0, 5), row(3, 0, 7), row(1, 1, 10), row(60, 0, 1), row(61, 1, None), row(120, 1, 4)]
     write_rows(tables, "partition_lag_minute", rows)
-    write_day(tables, "offsets_minute", DAY, [])
+    write_day(tables, "offsets_minute", DAY, [place | {"minute": minute_at(0)}])
     assert values(history, "partition_lag", "end_offset") == [
         (minute_at(0), 17, 4000),
         (minute_at(60), None, 121_000),
@@ -285,14 +258,15 @@ def test_incidents_are_listed_if_they_overlap_the_time_range(tables: Path, histo
 # Which days are held
 
 
-def test_a_day_is_held_for_incidents_if_it_has_verdicts_and_derive_has_finished_it(
+def test_a_day_is_held_for_incidents_if_it_has_verdicts_of_the_last_run_of_derive(
     tables: Path, history: History
 ) -> None:
     days = [DAY + timedelta(days=number) for number in range(5)]
     write_rows(tables, "lag_minute", [lag_minute_row(1440 * number, 5) for number in (0, 1, 3)])
-    write_rows(tables, "verdict_runs", [verdict_run_row(1440 * number, 1440 * number + 7) for number in (1, 2, 3)])
+    write_rows(tables, "verdict_runs", [verdict_run_row(1440 * number, 1440 * number + 7) for number in (2, 3)])
     write_rows(tables, "verdict_runs", [verdict_run_row(1440 * 4 - 1, day=days[4], consumer="late")])
-    write_derived_days(tables, [days[0], *days[2:]])
+    write_derived_days(tables)
+    write_rows(tables, "verdict_runs", [verdict_run_row(1440)])  # by a run that has not ended
     assert (history.days(), history.days("incidents")) == ((days[0], days[1], days[3]), tuple(days[2:]))
     assert (history.days("incidents", group="g"), history.days(group="late")) == (tuple(days[2:4]), ())
     # The verdict of the last day was observed just before midnight, and received after it.
@@ -313,83 +287,38 @@ def test_a_day_is_held_for_incidents_if_it_has_verdicts_and_derive_has_finished_
         pytest.param("{", id="cut after a brace"),
         pytest.param("[]", id="an array"),
         pytest.param("{}", id="an empty object"),
-        pytest.param('{"days": {"soon": 1}}', id="a day that is not a date"),
-        pytest.param('{"days": 7}', id="days that are a number"),
-        pytest.param('"days"', id="a text"),
-        pytest.param('{"days": ["2026-11-20"]}', id="a list of days"),
-        pytest.param('{"days": {"2026-11-20": null}}', id="a day that is null"),
+        pytest.param('{"days": {"2026-11-20": {"files": "0f"}}}', id="a note without versions"),
+        pytest.param('{"versions": {"verdict_runs": "new"}}', id="a version that is not a number"),
+        pytest.param('{"versions": ["verdict_runs"]}', id="a list of versions"),
         pytest.param("[" * 200_000, id="too many levels"),
         pytest.param('{"else": ' + "[" * 200_000, id="too many levels below another key"),
     ],
 )
-def test_a_note_without_readable_days_counts_as_none_finished(tables: Path, history: History, note: str) -> None:
+def test_without_a_note_with_versions_the_newest_tables_are_read_and_incidents_are_unknown(
+    tables: Path, history: History, note: str
+) -> None:
     write_rows(tables, "verdict_runs", [verdict_run_row(0)])
     (tables / "_derived.json").write_text(note)
     assert history.days("incidents") == ()
+    assert history.days("verdict_runs") == (DAY,)
 
 
-def test_a_day_without_a_byte_of_data_is_not_held(tables: Path, history: History) -> None:
-    days = [DAY + timedelta(days=number) for number in range(5)]
-    for name, row in (("lag_minute", lag_minute_row(0, 5)), ("verdict_runs", verdict_run_row(0))):
-        write_rows(tables, name, [row])
-        directories = [tables / name / f"day={day}" for day in days[1:]]
-        for directory in directories:
-            directory.mkdir()
-        (directories[1] / f"{name}.parquet").touch()
-        (directories[2] / f"{name}.parquet").symlink_to("nowhere.parquet")
-        (directories[3] / f".{name}.parquet").write_bytes(b"nothing")
-    write_derived_days(tables, days)
-    assert history.days() == history.days("incidents") == (DAY,)
-    write_day(tables, "verdict_runs", days[1], [])
-    assert history.days("incidents") == (DAY,)
-
-
-@pytest.mark.parametrize(
-    "leave",
-    [
-        lambda _place: None,
-        lambda place: place.mkdir(),
-        lambda place: place.write_bytes(b"nothing"),
-        lambda place: place.symlink_to("nowhere"),
-        lambda place: write_day(place.parent, "incidents", DAY, [incident_row(5, 9)]).rename(
-            place / "incidents.parquet"
-        ),
-        lambda place: write_day(place.parent, "incidents", DAY, [incident_row(5, 9)]).rename(
-            place / f"day={DAY}" / "incidents.parquet.tmp"
-        ),
-        lambda place: write_day(place.parent, "incidents", DAY, [incident_row(5, 9, consumer="other")]),
-    ],
-    ids=["missing", "empty", "file", "dangling", "without days", "unfinished file", "of another group"],
-)
-def test_a_day_is_not_held_if_the_table_lacks_an_incident_of_its_verdicts(
-    tables: Path, history: History, leave: Callable[[Path], object]
-) -> None:
-    write_rows(
-        tables,
-        "verdict_runs",
-        [verdict_run_row(5, 9, status="ERR", kind="incident"), verdict_run_row(1445), verdict_run_row(6, consumer="h")],
-    )
-    write_derived_days(tables, [DAY, DAY + timedelta(days=1)])
-    leave(tables / "incidents")
-    assert history.days("incidents") == history.days("incidents", group="g") == (DAY + timedelta(days=1),)
-    assert history.days("incidents", group="h") == (DAY,)
-
-
-def test_verdicts_belong_to_the_incident_of_their_id_or_to_one_within_a_day(tables: Path, history: History) -> None:
-    bad = {"status": "ERR", "kind": "incident"}
-    told_late = verdict_run_row(5 * 1440 + 1, incident_id="i", **bad)
-    runs = [
-        verdict_run_row(1439, **bad),
-        verdict_run_row(1440, **bad),
-        verdict_run_row(3 * 1440, **bad),
-        verdict_run_row(4 * 1440 + 1),
-        told_late,
-    ]
-    write_rows(tables, "verdict_runs", runs)
-    write_rows(tables, "incidents", [incident_row(1450, 1460, "i")])
-    days = [DAY + timedelta(days=number) for number in range(6)]
-    write_derived_days(tables, days)
-    assert history.days("incidents") == (days[0], days[1], days[4], days[5])
+def test_a_table_that_the_note_names_must_exist_at_this_version(tables: Path, history: History) -> None:
+    write_rows(tables, "lag_minute", [lag_minute_row(0, 5)])
+    write_rows(tables, "incidents", [incident_row(0, 1)])
+    note = tables / "_derived.json"
+    for versions, sentence in (
+        ({"lag_minute": 1, "incidents": 2}, r"incidents cannot be read: .*version"),
+        ({"lag_minute": 1, "incidents": -1}, "incidents cannot be read"),
+        ({"lag_minute": 1, "incidents": 2**70}, "incidents cannot be read"),
+    ):
+        note.write_text(json.dumps({"versions": versions}))
+        with pytest.raises(HistoryError, match=sentence):
+            history.groups(WHOLE)
+    write_derived_days(tables)
+    shutil.rmtree(tables / "incidents")
+    with pytest.raises(HistoryError, match=r"has no table incidents, but _derived\.json names it: copy the table, or"):
+        history.groups(WHOLE)
 
 
 def test_an_unreadable_note_gives_one_sentence(tables: Path, history_in_folder: History) -> None:
@@ -404,46 +333,57 @@ def test_the_page_of_a_group_gets_hours_incidents_and_days_without_known_inciden
     write_rows(tables, "lag_minute", [lag_minute_row(-1440, 5), lag_minute_row(30, 7, "WARN")])
     write_rows(tables, "verdict_runs", [verdict_run_row(30, status="WARN"), verdict_run_row(-1440, consumer="other")])
     write_rows(tables, "incidents", [incident_row(30, None)])
-    write_derived_days(tables, [DAY - timedelta(days=1), DAY])
+    write_derived_days(tables)
     told = history.hourly("c", "g", until=minute_at(60), days=2)
     assert told.hours == (SeriesPoint(minute_at(-1440), (5, None, 1)), SeriesPoint(minute_at(0), (7, None, 2)))
     assert [each.started_at for each in told.incidents] == [minute_at(30)]
     assert told.missing == (DayRange(DAY - timedelta(days=2), DAY - timedelta(days=1)),)
 
 
-# Missing tables, columns and files
+# Missing and damaged tables, columns and files
 
 
-def test_missing_tables_are_named(tables: Path, history_in_folder: History) -> None:
+def test_missing_tables_are_named(tables: Path, history: History) -> None:
     told = []
     for prepare in (
-        tables.rmdir,
-        tables.mkdir,
-        (tables / "lag_minute").mkdir,
-        lambda: write_day(tables, "lag_minute", DAY, []).rename(tables / "lag_minute" / "part-0.parquet"),
+        lambda: None,
+        lambda: write_rows(tables, "verdict_runs", [verdict_run_row(0)]),
+        lambda: write_day(tables, "lag_minute", DAY, []),
     ):
         prepare()
-        for empty in (tables / "lag_minute").glob("day=*"):
-            empty.rmdir()
         with pytest.raises(HistoryError) as raised:
-            history_in_folder.groups(WHOLE)
-        told.append(str(raised.value).replace(str(tables), "<tables>"))
-    assert told == [
-        "<tables>: no such directory. Run karrot pipeline ingest and derive to make the tables",
+            history.groups(WHOLE)
+        told.append(re.sub(r"^(s3:/.*/karrot|/.* it's)", "<tables>", str(raised.value)))
+    assert told[1:] == [
         "<tables> has no table lag_minute: run karrot pipeline derive",
-        *2
-        * [
-            "<tables>/lag_minute has no data in directories day=YYYY-MM-DD: run karrot pipeline derive to make it again"
-        ],
+        "<tables>/lag_minute has no data: run karrot pipeline derive to make it again",
     ]
+
+
+def test_a_directory_that_does_not_exist_is_named(tables: Path, history_in_folder: History) -> None:
+    tables.rmdir()
+    with pytest.raises(HistoryError, match="no such directory"):
+        history_in_folder.groups(WHOLE)
+
+
+def test_plain_tables_of_an_older_karrot_are_named_with_the_command_that_converts_them(
+    tables: Path, history: History
+) -> None:
+    old = tables / "lag_minute" / f"day={DAY}" / "lag_minute.parquet"
+    old.parent.mkdir(parents=True)
+    write_day(tables, "lag_minute", DAY, [lag_minute_row(0, 5)]).rename(old)
+    shutil.rmtree(tables / "lag_minute" / "_delta_log")
+    with pytest.raises(
+        HistoryError,
+        match=r" has tables of Karrot 2\.0\.0a1, which are plain Parquet: run karrot pipeline compact --convert once$",
+    ):
+        history.groups(WHOLE)
 
 
 def test_days_without_rows_give_an_empty_answer(tables: Path, history: History) -> None:
     write_rows(tables, "lag_minute", [lag_minute_row(0, 5)])
-    write_day(tables, "lag_minute", DAY + timedelta(days=1), [])
     later = TimeRange(minute_at(1440), minute_at(9000))
     assert (history.groups(later), history.timeseries("g", later).points, history.incidents(later)) == ((), (), ())
-    assert history.days() == (DAY, DAY + timedelta(days=1))
 
 
 def test_a_table_without_a_column_gives_one_sentence_and_a_day_without_it_gives_null(
@@ -456,74 +396,164 @@ def test_a_table_without_a_column_gives_one_sentence_and_a_day_without_it_gives_
     assert values(history, "lag", "lag_seconds") == [(minute_at(0), 5, None), (minute_at(1440), 6, 1.5)]
 
 
-def test_a_damaged_file_is_named_and_other_files_are_ignored(tables: Path, history: History) -> None:
-    write_rows(tables, "lag_minute", [lag_minute_row(0, 5)])
-    day = tables / "lag_minute" / f"day={DAY}"
-    for name in (".lag_minute.parquet.crc", ".part.parquet", "_SUCCESS"):
-        (day / name).write_bytes(b"nothing")
-    (tables / "lag_minute" / "day=someday").mkdir()
-    assert values(history, "lag") == [(minute_at(0), 5)]
-    (day / "lag_minute.parquet").write_bytes(b"PAR1" * 9)
-    with pytest.raises(HistoryError, match="cannot be read"):
+def test_only_files_of_the_log_are_read(tables: Path, history: History) -> None:
+    file = write_day(tables, "lag_minute", DAY, [lag_minute_row(0, 5)])
+    killed = tables / "lag_minute" / "batch_id=killed" / f"day={DAY}" / "part-0.parquet"
+    for copy in (killed, file.with_name("copy.parquet"), tables / "lag_minute" / f"day={DAY}" / "old.parquet"):
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copy)
+    assert values(history, "lag", "events") == [(minute_at(0), 5, 1)]
+    write_day(tables, "lag_minute", DAY, [lag_minute_row(1, 6)])
+    assert file.exists()
+    assert values(history, "lag", "events") == [(minute_at(0), 6, 1)]
+
+
+def test_a_damaged_file_gives_one_sentence(tables: Path, history: History) -> None:
+    file = write_day(tables, "lag_minute", DAY, [lag_minute_row(0, 5)])
+    for content in (b"PAR1" * 9, b""):
+        file.write_bytes(content)
+        with pytest.raises(HistoryError, match="lag_minute cannot be read"):
+            history.groups(WHOLE)
+
+
+def test_a_deleted_file_gives_one_sentence_and_never_fewer_rows(tables: Path, history: History) -> None:
+    write_day(tables, "lag_minute", DAY, [lag_minute_row(0, 5)])
+    file = write_day(tables, "lag_minute", DAY + timedelta(days=1), [lag_minute_row(1440, 5)])
+    file.unlink()
+    with pytest.raises(HistoryError, match=rf"lag_minute/batch_id=.*/{file.name} is missing, but its table's log"):
         history.groups(WHOLE)
 
 
-def test_without_duckdb_the_extra_is_named(history_in_folder: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
-    with pytest.raises(HistoryError, match=r"pip install 'karrot-burrow\[history\]'"):
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda log: log.write_text("{nonsense\n"),
+        lambda log: log.unlink(),
+        lambda log: log.with_name(f"{2:020}.json").write_text(
+            '{"protocol": {"minReaderVersion": 9, "minWriterVersion": 9}}'
+        ),
+        lambda log: log.with_name(f"{2:020}.json").write_text(
+            '{"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"], '
+            '"writerFeatures": ["deletionVectors"]}}'
+        ),
+    ],
+    ids=["nonsense", "a missing version", "an unknown protocol", "deletion vectors"],
+)
+def test_a_log_that_cannot_be_read_gives_one_sentence(
+    tables: Path, history: History, damage: Callable[[Path], object]
+) -> None:
+    write_rows(tables, "lag_minute", [lag_minute_row(0, 5)])
+    damage(tables / "lag_minute" / "_delta_log" / f"{0:020}.json")
+    with pytest.raises(HistoryError, match=r"lag_minute cannot be read: [^\n\x1b]+$"):
+        history.groups(WHOLE)
+
+
+@pytest.mark.parametrize("name", ["a%20b", "100%ab", "back\\slash", "new\nline"])
+def test_a_path_that_deltalake_would_change_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a b").mkdir()
+    write_rows(tmp_path / "a b", "lag_minute", [lag_minute_row(0, 5)])
+    with History(tmp_path / name) as history, pytest.raises(HistoryError, match="which Delta tables cannot have in"):
+        history.groups(WHOLE)
+
+
+@pytest.mark.parametrize("module", ["duckdb", "deltalake"])
+def test_without_a_library_the_extra_is_named(
+    history_in_folder: History, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(HistoryError, match=rf"needs {module}, .* pip install 'karrot-burrow\[history\]'"):
         history_in_folder.groups(WHOLE)
 
 
-# While derive writes
+# While the pipeline writes
 
 
-def test_readers_see_each_day_whole_while_it_is_replaced(tables: Path, history_in_folder: History) -> None:
-    days = [DAY + timedelta(days=number) for number in range(3)]
-    generations = [[tables / "made" / str(number) / f"{day}.parquet" for day in days] for number in range(2)]
-    for number, files in enumerate(generations):
-        for day, file in zip(days, files, strict=True):
-            first = (day - DAY).days * 1440
-            rows = [lag_minute_row(first + at, 1000 + number, worst_status="OK" * (number + 1)) for at in range(1440)]
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_day(tables, "lag_minute", day, rows[: 1440 - 700 * number]).rename(file)
-    done = threading.Event()
+def generation(tables: Path, number: int) -> None:
+    """Replace three days of two tables. The rows of a generation have the same value, and its number of rows."""
+    for day in range(3):
+        at = [1440 * day + minute for minute in range(300 + 200 * (number % 2))]
+        write_rows(tables, "lag_minute", [lag_minute_row(each, number) for each in at])
+        write_rows(tables, "skew_minute", [skew_row(each, number) for each in at])
 
-    def replace() -> int:
-        turns = 0
-        while not done.is_set():
-            for day, file in zip(days, generations[turns % 2], strict=True):
-                aside = tables / f".{day}"
-                aside.write_bytes(file.read_bytes())
-                aside.rename(tables / "lag_minute" / f"day={day}" / "lag_minute.parquet")
-            turns += 1
-            done.wait(0.05)
-        return turns
 
-    replace_once = [file.read_bytes() for file in generations[0]]
-    for day, content in zip(days, replace_once, strict=True):
-        (tables / "lag_minute" / f"day={day}" / "lag_minute.parquet").write_bytes(content)
-    whole = {(1000, 1000, 1440), (1001, 1001, 740)}
+def skew_row(at: int, value: int) -> dict[str, object]:
+    return {"cluster": "c", "consumer": "g", "topic": "t", "minute": minute_at(at), "max_share": float(value)}
+
+
+def test_an_answer_has_the_tables_of_one_run_while_the_next_runs_write(tables: Path, history: History) -> None:
+    generation(tables, 0)
+    write_derived_days(tables)
+    seen, ended = set[tuple[object, ...]](), threading.Event()
+
+    def write() -> None:
+        for number in range(1, 7):
+            generation(tables, number)
+            write_derived_days(tables)
+        ended.set()
+
+    def read() -> None:
+        while not ended.is_set():
+            asked = ("lag_min", "lag_max", "events", "max_share")
+            points = history.timeseries("g", WHOLE, metrics=asked, granularity=timedelta(days=1)).points
+            seen.add(tuple(point.values for point in points))
+
     with ThreadPoolExecutor(3) as pool:
-        writer = pool.submit(replace)
-        try:
-            readers = [pool.submit(ask_often, history_in_folder, 8) for _ in range(2)]
-            seen = [each for reader in readers for each in reader.result()]
-        finally:
-            done.set()
-        assert writer.result() > 0
-    assert set(seen) <= whole
-    assert len(seen) == 2 * 8 * len(days)
+        for done in [pool.submit(write), pool.submit(read), pool.submit(read)]:
+            done.result()
+    read_all = {tuple([(number, number, 300 + 200 * (number % 2), number)] * 3) for number in range(7)}
+    assert seen <= read_all
+    assert len(seen) > 1
 
 
-def ask_often(history: History, times: int) -> list[tuple[object, ...]]:
-    asked = ("lag_min", "lag_max", "events")
-    series = [history.timeseries("g", WHOLE, metrics=asked, granularity=timedelta(days=1)) for _ in range(times)]
-    return [point.values for each in series for point in each.points]
+def test_rows_of_a_streamed_table_are_never_fewer_or_more_while_they_are_merged(tables: Path, history: History) -> None:
+    rows = [partition_row(number) for number in range(40)]
+    seen, ended = set[int](), threading.Event()
+    write_day(tables, "partitions", DAY, rows)
+
+    def write() -> None:
+        for number in range(12):
+            write_day(tables, "partitions", DAY, rows[:: 1 - 2 * (number % 2)])
+        ended.set()
+
+    def read() -> None:
+        while not ended.is_set():
+            found = history.describe("g", minute_at(60))
+            seen.add(len(found.partitions) if found else 0)
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(write), pool.submit(read), pool.submit(read)]:
+            done.result()
+    assert seen == {40}
+
+
+def partition_row(partition: int) -> dict[str, object]:
+    place = {"cluster": "c", "consumer": "g", "topic": "t", "partition": partition, "source": "rest"}
+    return place | {"event_id": "e", "observed_at": minute_at(1), "current_lag": 1, "end_offset": 9}
+
+
+def test_an_answer_whose_files_were_deleted_meanwhile_is_made_again(
+    tables: Path, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Karrot deletes a file a day after the run that replaced it."""
+    file = write_day(tables, "lag_minute", DAY, [lag_minute_row(0, 1)])
+    write_derived_days(tables)
+    read = TablesAtOneTime.rows
+
+    def rows(answer: TablesAtOneTime, table: str, *asked: Any) -> list[Row]:
+        if file.exists():
+            write_day(tables, "lag_minute", DAY, [lag_minute_row(0, 2)])
+            write_derived_days(tables)
+            file.unlink()
+            history._stored.exists()  # also deletes the object in S3
+        return read(answer, table, *asked)
+
+    monkeypatch.setattr(TablesAtOneTime, "rows", rows)
+    assert values(history, "lag", "events") == [(minute_at(0), 2, 1)]
 
 
 def test_ctrl_c_during_a_query_raises_keyboard_interrupt(tables: Path) -> None:
     write_rows(tables, "lag_minute", [lag_minute_row(0, 5)])
-    duck = Duck(TablesInFolder(tables), threads=1, memory="256MB")
+    duck = Duck(threads=1, memory="256MB")
     pressed = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
 
     def press_soon(_day: date) -> bool:
@@ -531,33 +561,8 @@ def test_ctrl_c_during_a_query_raises_keyboard_interrupt(tables: Path) -> None:
             pressed.start()
         return True
 
+    answer = TablesAtOneTime(TablesInFolder(tables), duck)
     with pytest.raises(KeyboardInterrupt):
-        duck.rows("lag_minute", press_soon, "SELECT sum(lag_min + range) FROM {table}, range(1000000000000)", {})
+        answer.rows("lag_minute", press_soon, "SELECT sum(lag_min + range) FROM {table}, range(1000000000000)", {})
     pressed.join()
-    duck.close()
-
-
-def test_a_table_that_keeps_changing_gives_one_sentence(tables: Path) -> None:
-    file = write_day(tables, "lag_minute", DAY, [lag_minute_row(0, 5)])
-
-    def restless(_day: date) -> bool:
-        file.touch()
-        return True
-
-    duck = Duck(TablesInFolder(tables), threads=1, memory="256MB")
-    with pytest.raises(HistoryError, match="changed 20 times while it was read"):
-        duck.rows("lag_minute", restless, "SELECT 1 FROM {table}", {})
-    duck.close()
-
-
-def test_a_query_does_not_wait_for_rows_that_a_stream_adds(tables: Path) -> None:
-    batches = iter(range(100))
-
-    def growing(_day: date) -> bool:
-        write_day(tables, "lag_minute", DAY, [lag_minute_row(0, 5)], batch=f"a-{next(batches):06d}")
-        return True
-
-    write_day(tables, "lag_minute", DAY, [lag_minute_row(0, 5)])
-    duck = Duck(TablesInFolder(tables), threads=1, memory="256MB")
-    assert duck.rows("lag_minute", growing, "SELECT count(*) FROM {table}", {}) == [(2,)]
     duck.close()

@@ -1,6 +1,6 @@
 """The offsets of groups at a moment, from the records of ``__consumer_offsets`` and samples of log ends."""
 
-from datetime import timedelta
+from datetime import date, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from karrot.history.answers_and_errors import (
     StalePartition,
     UnclearGroup,
 )
-from karrot.history.duckdb_reader import Duck, Row
+from karrot.history.duckdb_reader import TablesAtOneTime
 from karrot.history.table_queries import History
 from support.pipeline import stale_partition_cases
 from support.pipeline.row_times import minute_at, second_at
@@ -243,21 +243,24 @@ def test_stale_partitions_are_those_that_the_stream_alerts_on(tables: Path, hist
     assert one == expected[0]
 
 
-def test_a_partition_that_moves_between_two_reads_of_the_commits_is_not_stale(
+def test_a_partition_that_moves_while_the_tables_are_listed_is_not_stale(
     tables: Path, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stream may land a batch at any moment; here it does before the log ends are read."""
-    read = Duck.rows
+    """A stream can commit a batch at any time: here, it does after the first table was listed."""
     write_rows(tables, "commits", [record(at, 5, partition) for at in (1, 2) for partition in (0, 1)], batch="b-1")
-    write_rows(tables, "ends", [look(at, 9, partition) for at in (3, 60) for partition in (0, 1)])
+    write_rows(tables, "ends", [look(at, 9, partition) for at in (3, 60) for partition in (0, 1)], batch="b-1")
+    days, listed = TablesAtOneTime.days, list[str]()
 
-    def rows(duck: Duck, table: str, *asked: Any) -> list[Row]:
-        if table == "ends":
-            write_rows(tables, "commits", [record(59, 9, 0)], batch="b-2")
-        return read(duck, table, *asked)
+    def days_and_commit(answer: TablesAtOneTime, table: str, *asked: Any) -> tuple[date, ...]:
+        found = days(answer, table, *asked)
+        if not listed:
+            write_rows(tables, "commits", [record(119, 9, 0)], batch="b-2")
+            write_rows(tables, "ends", [look(120, 99, partition) for partition in (0, 1)], batch="b-2")
+        listed.append(table)
+        return found
 
-    monkeypatch.setattr(Duck, "rows", rows)
-    found = history.stale(minute_at(60), timedelta(minutes=30))
+    monkeypatch.setattr(TablesAtOneTime, "days", days_and_commit)
+    found = history.stale(minute_at(120), timedelta(minutes=30))
     assert [(each.partition, each.since) for each in found.partitions] == [(1, minute_at(1))]
 
 

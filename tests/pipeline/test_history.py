@@ -2,17 +2,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
+from pyspark.sql import functions as F
 
 from karrot.history.answers_and_errors import Incident, SeriesPoint
-from karrot.history.days_with_data import Derived, Note, finished
+from karrot.history.days_with_data import Note, note_of
 from karrot.history.duckdb_reader import STREAMED
 from karrot.history.table_files_in_folder import TablesInFolder
 from karrot.history.table_queries import History
 from karrot.history.time_ranges import TimeRange
-from karrot.pipeline.schemas_and_conversions import DERIVED, INCIDENTS, LAG_MINUTE, TABLES, with_day
-from karrot.pipeline.store.table_files import Tables, read_note
+from karrot.pipeline.schemas_and_conversions import DERIVED, INCIDENTS, LAG_MINUTE, PIECES, TABLES, with_day
+from karrot.pipeline.store.table_files import Tables, read_note, write_note
 from support.pipeline.event_rows import frame_of_rows
 from support.pipeline.row_times import MIDNIGHT, minute_at
 from support.pipeline.table_files import incident_row, lag_minute_row
@@ -29,7 +29,9 @@ def test_the_history_reads_the_tables_that_spark_writes(spark: "SparkSession", t
         "incidents": frame_of_rows(spark, with_day(INCIDENTS), [incident_row(3, None, topics=["a", "b"], day=day)]),
     }
     for name, frame in frames.items():
+        frame = frame.withColumn("piece", F.lit(0)) if name in PIECES else frame  # noqa: PLW2901 (with a column more)
         tables.replace_days(frame, name, [day])
+    write_note(spark, tables, Note(versions=tables.newest(spark, frames)))
     span = TimeRange(minute_at(1), minute_at(4))
     with History(tmp_path) as history:
         series = history.timeseries("g", span, metrics=("lag", "status"), granularity=timedelta(minutes=2))
@@ -37,13 +39,6 @@ def test_the_history_reads_the_tables_that_spark_writes(spark: "SparkSession", t
         [group] = history.groups(span)
         assert (group.status, group.lag, group.minutes, group.incidents) == ("ERR", 30, 3, 1)
         assert history.incidents(span) == (Incident("i", "c", "g", minute_at(3), None, None, "ERR", 10, 2, ("a", "b")),)
-
-
-def test_the_history_reads_the_note_of_the_days_that_derive_finished(tmp_path: Path) -> None:
-    days = {MIDNIGHT.date() + timedelta(days=number): Derived("0f", 1, 2, "mark") for number in (0, 2)}
-    for note, finished_days in ((Note("rules", days), days.keys()), (Note("rules", {}, days), set()), (Note(), set())):
-        (tmp_path / "_derived.json").write_bytes(msgspec.json.encode(note))
-        assert finished(TablesInFolder(tmp_path).note()) == finished_days
 
 
 @pytest.mark.parametrize(
@@ -56,12 +51,12 @@ def test_the_history_reads_the_note_of_the_days_that_derive_finished(tmp_path: P
         pytest.param(b'{"days": ["2026-11-20"]}', id="a list of days"),
         pytest.param(b'{"days": {"20261120": null}}', id="a null day in the basic format"),
         pytest.param(b'{"days": {"20261120": {"files": "0f"}}}', id="a day in the basic format"),
-        pytest.param(b'{"days": {"2026-11-20": {"files": "0f"}}}', id="a sound note"),
+        pytest.param(b'{"days": {"2026-11-20": {"files": "0f"}}, "versions": {"lag_minute": 3}}', id="a sound note"),
     ],
 )
 def test_derive_and_the_history_agree_on_every_note(spark: "SparkSession", tmp_path: Path, note: bytes) -> None:
     (tmp_path / "_derived.json").write_bytes(note)
-    assert finished(TablesInFolder(tmp_path).note()) == read_note(spark, Tables(str(tmp_path))).days.keys()
+    assert note_of(TablesInFolder(tmp_path).note() or b"") == read_note(spark, Tables(str(tmp_path)))
 
 
 def test_the_history_knows_derived_tables_without_importing_the_schemas() -> None:

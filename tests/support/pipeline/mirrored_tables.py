@@ -50,44 +50,50 @@ class Mirror:
         self._lock = threading.Lock()
 
     def update(self) -> bool:
-        """Store new and changed files, and delete the objects of files that are gone. Return whether there were any."""
+        """Store new and changed files, and delete the objects of files that are gone. Return whether there were any.
+
+        Another thread may write: a data file is stored before the log that names it, and the note after all logs.
+        """
         with self._lock:
-            before = self._seen
-            found = dict(self._files())
-            for key in self._seen.keys() - found.keys():
+            before, found, bodies = self._seen, dict[str, tuple[int, ...]](), list[tuple[str, bytes]]()
+            for path in self._files():
+                key, state = f"{self._prefix}/{path.relative_to(self._folder)}", path.stat()
+                found[key] = (state.st_ino, state.st_mtime_ns, state.st_size)
+                if before.get(key) != found[key]:
+                    bodies.append((key, path.read_bytes()))
+            for key, body in reversed(bodies):
+                self._client.put_object(Bucket=self._bucket, Key=key, Body=body)
+            for key in before.keys() - found.keys():
                 self._client.delete_object(Bucket=self._bucket, Key=key)
-            for key, state in found.items():
-                if self._seen.get(key) != state:
-                    body = self._folder.joinpath(key.removeprefix(f"{self._prefix}/")).read_bytes()
-                    self._client.put_object(Bucket=self._bucket, Key=key, Body=body)
             self._seen = found
             return found != before
 
-    def _files(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        for parent, _, names in os.walk(self._folder):
-            for path in (Path(parent, name) for name in names):
-                if path.exists():
-                    state = path.stat()
-                    key = f"{self._prefix}/{path.relative_to(self._folder)}"
-                    yield key, (state.st_ino, state.st_mtime_ns, state.st_size)
+    def _files(self) -> Iterator[Path]:
+        """List the note first, and the log of a table before its data files."""
+        for parent, below, names in os.walk(self._folder):
+            below.sort(key=lambda name: (name != "_delta_log", name))
+            yield from (path for name in sorted(names) if (path := Path(parent, name)).exists() and name[0] != ".")
 
 
 class MirroredTables(TablesInS3):
-    """Tables in S3 that are always equal to the tables of a folder, without the second for which a listing is kept."""
+    """Tables in S3 that are always equal to the tables of a folder, without the time for which a listing is kept."""
 
     def __init__(self, mirror: Mirror, *arguments: Any, **limits: Any) -> None:
         super().__init__(*arguments, **limits)
         self._mirror = mirror
 
-    def _objects(self, table: str, *, now: bool) -> Any:
-        if self._mirror.update():
-            self._listings.clear()
-        return super()._objects(table, now=now)
+    def exists(self, name: str = "") -> bool:
+        self._update()
+        return super().exists(name)
 
-    def _listed(self, under: str, limit: int | None = None) -> Any:
-        self._mirror.update()
-        return super()._listed(under, limit)
+    def files(self, table: str, version: int | None) -> Any:
+        self._update()
+        return super().files(table, version)
 
     def note(self) -> bytes | None:
-        self._mirror.update()
+        self._update()
         return super().note()
+
+    def _update(self) -> None:
+        if self._mirror.update():
+            self._listings.clear()
