@@ -16,12 +16,12 @@ import time
 from pathlib import Path
 
 import duckdb
+from deltalake import Field, Schema, convert_to_deltalake
 from harness.stopwatch import wall_seconds
 
 from karrot.history.table_queries import History
 from karrot.history.time_ranges import TimeRange
 from karrot.history.time_series import METRICS
-from support.pipeline.table_files import commit, new_file
 
 BEGIN = dt.datetime(2026, 10, 1, tzinfo=dt.UTC)
 ROWS = """
@@ -56,11 +56,12 @@ def make(tables: Path, days: int, groups: int) -> None:
     duck = duckdb.connect(config={"threads": 2})
     for number in range(days):
         day = (BEGIN + dt.timedelta(days=number)).date()
-        file = new_file(tables, "lag_minute", day)
+        place = tables / "lag_minute" / f"day={day}"
+        place.mkdir(parents=True)
         rows = ROWS.format(day=day, groups=groups, seed=number)
         options = "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 1000000"
-        duck.execute(f"COPY ({rows}) TO '{file}' ({options})")
-        commit(tables, "lag_minute", day, file)
+        duck.execute(f"COPY ({rows}) TO '{place}/lag_minute.parquet' ({options})")
+    convert_to_deltalake(tables / "lag_minute", partition_by=Schema([Field("day", "date")]), partition_strategy="hive")
 
 
 def questions(tables: Path, days: int, rounds: int) -> None:
@@ -71,7 +72,7 @@ def questions(tables: Path, days: int, rounds: int) -> None:
     with History(tables) as history:
         asked = {
             "yardstick: DuckDB counts the rows of a group": lambda: duck.execute(
-                f"SELECT count(*) FROM '{tables}/lag_minute/*/*/*.parquet' WHERE consumer = 'group-250'"
+                f"SELECT count(*) FROM '{tables}/lag_minute/*/*.parquet' WHERE consumer = 'group-250'"
             ).fetchall(),
             "timeseries, by the minute": lambda: history.timeseries("group-250", whole),
             "timeseries, by the hour": lambda: history.timeseries("group-250", whole, granularity=hour),

@@ -110,9 +110,7 @@ def environment(wheels: Path, tmp_path: Path) -> Iterator[Environment]:
 
 def test_a_message_names_the_missing_extra_and_no_more_is_needed(environment: Environment) -> None:
     environment.install("karrot-burrow")
-    day = environment.directory / "tables" / "lag_minute" / "day=2026-01-01"
-    day.mkdir(parents=True)
-    (day / "part.parquet").write_bytes(b"PAR1")
+    (environment.directory / "tables").mkdir()
     tables = ("--tables", str(environment.directory / "tables"))
     postgresql = {"KARROT_EVENT_LOG": "postgresql://karrot@127.0.0.1:1/karrot"}
     reporter = {"KARROT_REPORTERS": "kafka", "KARROT_KAFKA_BOOTSTRAP": "127.0.0.1:1"}
@@ -137,16 +135,20 @@ def test_a_message_names_the_missing_extra_and_no_more_is_needed(environment: En
     for _, run in needy:  # without the command that would watch until it is stopped
         assert "pip install" not in run().stderr
     if shutil.which("java"):
-        (day / "part.parquet").unlink()
         compacted = environment.karrot("pipeline", "compact", *tables)
         assert compacted.returncode == 0, compacted.stderr
 
 
-ONE_MINUTE = """copy (
+MAKE_TABLE = """
+import duckdb
+from deltalake import Field, Schema, convert_to_deltalake
+duckdb.sql('''copy (
     select 'prod' as cluster, 'orders' as consumer, timestamptz '2026-01-01 00:01:00+00' as minute, 1 as count,
         7 as lag_min, 7 as lag_max, 7.0 as lag_avg, 7 as lag_last, 2.0 as lag_seconds_max,
         'OK' as worst_status, 0 as not_ok
-) to 'lag_minute/day=2026-01-01/part.parquet'"""
+) to 'lag_minute/day=2026-01-01/part.parquet'''')
+convert_to_deltalake("lag_minute", partition_by=Schema([Field("day", "date")]), partition_strategy="hive")
+"""
 
 
 # The test above runs the pipeline: to install PySpark once more takes a minute.
@@ -173,9 +175,7 @@ def test_a_command_works_with_the_extra_that_it_needs(  # noqa: PLR0917 (the col
     if extra == "history":
         (environment.directory / "lag_minute" / "day=2026-01-01").mkdir(parents=True)
         python = str(environment.directory / "bin" / "python")
-        subprocess.run(
-            [python, "-c", f"import duckdb; duckdb.sql({ONE_MINUTE!r})"], cwd=environment.directory, check=True
-        )
+        subprocess.run([python, "-c", MAKE_TABLE], cwd=environment.directory, check=True)
     done = environment.karrot(*arguments.split(), **settings)
     assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
 

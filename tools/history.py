@@ -17,6 +17,7 @@ import duckdb
 
 from karrot.cli import main as karrot
 from karrot.pipeline.spark_session import SparkUnavailable, require_java
+from support.pipeline.duckdb_scan import scan
 from tools.history_generator.history_scenario import CLUSTERS
 from tools.history_generator.history_writer import Told, read_truth, write_history
 
@@ -25,7 +26,7 @@ _POLL_S = 0.3
 _SPARK = ("--conf", "spark.driver.memory=2g")
 _INCIDENTS = """
     SELECT incident_id, cluster, consumer, epoch_ms(started_at), epoch_ms(ended_at), ended_by, worst_status, peak_lag
-    FROM read_parquet(?)
+    FROM {incidents}
 """
 
 
@@ -110,7 +111,7 @@ def _run(*command: str) -> None:
 
 def _compared(truth: Sequence[Told], tables: Path) -> int:
     """Return how many incidents are the same in the table. Print the incidents that differ."""
-    found = {row[0]: row for row in duckdb.execute(_INCIDENTS, [f"{tables}/incidents/*/*.parquet"]).fetchall()}
+    found = {row[0]: row for row in duckdb.execute(_INCIDENTS.format(incidents=scan(tables, "incidents"))).fetchall()}
     same = 0
     for told in truth:
         row = found.get(told.incident_id)

@@ -6,7 +6,7 @@ Run ``PYTHONPATH=tests python tools/replay.py --rules … --rules …``. Unknown
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -14,12 +14,10 @@ from shutil import rmtree
 from typing import Any
 
 import click
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from karrot.pipeline.schemas_and_conversions import STREAMED
 from support.burrow.fake.simulated_kafka import ConsumerGroup, Deletion, SimulatedCommit
+from support.pipeline.table_files import write_day
 from tools.history_generator.history_scenario import CLUSTERS, DAY, consumer_groups, planted
 
 _COMMITS_A_MINUTE, _LOOKS_A_MINUTE = 6, 2
@@ -93,22 +91,15 @@ def _written(cluster: str, group: str, record: object, at_ms: int, order: int) -
 
 
 def _write(table: Path, cluster: str, rows: Sequence[_Row]) -> None:
-    """Write rows in the layout of a streamed table, with all of its columns."""
-    columns = to_arrow_schema(STREAMED[table.name], timezone="UTC")
-    by_day: dict[str, list[_Row]] = {}
+    """Add rows to a streamed table, with all of its columns."""
+    columns = STREAMED[table.name].names
+    by_day: dict[date, list[_Row]] = {}
     for row in rows:
-        moments = {name: _moment(row.get(f"{name}_ms")) for name in columns.names if f"{name}_ms" in columns.names}
-        at = moments["observed_at" if "observed_at" in moments else "log_ts"]
-        by_day.setdefault(f"{at:%F}", []).append(row | moments)
+        moments = {name: _moment(row.get(f"{name}_ms")) for name in columns if f"{name}_ms" in columns}
+        day = datetime.fromtimestamp(row.get("observed_at_ms", row.get("log_ts_ms", 0)) / 1000, UTC).date()
+        by_day.setdefault(day, []).append(row | moments)
     for day, of_day in by_day.items():
-        place = table / f"day={day}" / f"batch_id={cluster}"
-        place.mkdir(parents=True)
-        pq.write_table(
-            pa.Table.from_pylist(of_day, columns),
-            place / "part-0.zstd.parquet",
-            compression="zstd",
-            use_deprecated_int96_timestamps=True,  # as in Spark's files
-        )
+        write_day(table.parent, table.name, day, of_day, batch=cluster)
 
 
 def _moment(epoch_ms: int | None) -> datetime | None:

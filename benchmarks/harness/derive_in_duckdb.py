@@ -12,6 +12,8 @@ from typing import Final
 
 import duckdb
 
+from support.pipeline.duckdb_scan import scan
+
 _SEVERITY: Final = (
     "CASE {} WHEN 'NOTFOUND' THEN 0 WHEN 'OK' THEN 1 WHEN 'WARN' THEN 2 WHEN 'ERR' THEN 3 WHEN 'STOP' THEN 4 "
     "WHEN 'STALL' THEN 5 WHEN 'REWIND' THEN 6 END"
@@ -20,9 +22,9 @@ _NAME: Final = "['NOTFOUND', 'OK', 'WARN', 'ERR', 'STOP', 'STALL', 'REWIND'][{} 
 
 _VIEWS: Final = f"""
 CREATE TEMP TABLE events AS SELECT * EXCLUDE (batch_id), {_SEVERITY.format("status")} AS severity
-FROM read_parquet('{{tables}}/events/*/*/*.parquet', hive_partitioning=true);
+FROM {{events}};
 CREATE TEMP TABLE partitions AS SELECT * EXCLUDE (batch_id)
-FROM read_parquet('{{tables}}/partitions/*/*/*.parquet', hive_partitioning=true);
+FROM {{partitions}};
 CREATE TEMP TABLE samples AS
 WITH every AS (
   SELECT cluster, topic, partition, day, epoch_ms(observed_at) AS at_ms, max(end_offset + current_lag) AS log_end
@@ -138,7 +140,7 @@ def derive_in_duckdb(tables: Path, to: Path, *, threads: int) -> dict[str, int]:
     to.mkdir(parents=True, exist_ok=True)
     rows = {}
     with duckdb.connect(config={"threads": threads}) as connection:
-        connection.execute(_VIEWS.format(tables=tables))
+        connection.execute(_VIEWS.format(events=scan(tables, "events"), partitions=scan(tables, "partitions")))
         for name, query in _TABLES.items():
             file = f"{to}/{name}.parquet"
             connection.execute(f"COPY ({query.format(to=to)}) TO '{file}' (FORMAT parquet, COMPRESSION zstd)")

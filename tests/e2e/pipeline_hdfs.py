@@ -29,6 +29,7 @@ class Hdfs(NamedTuple):
     data_node: Server
     environment: Mapping[str, str] = MappingProxyType({})
     spark_conf: Mapping[str, str] = MappingProxyType({"spark.hadoop.dfs.replication": "1"})
+    delta_options: Mapping[str, str] = MappingProxyType({})
 
     def write(self, key: str, content: bytes) -> None:
         """Write a file."""

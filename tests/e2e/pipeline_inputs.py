@@ -9,10 +9,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from karrot.pipeline.schemas_and_conversions import STREAMED
 from support.kafka.offset_records import commit_key, commit_value
 from support.pipeline.archive_segments import HOUR_MS, segment_line, write_segment
+from support.pipeline.duckdb_scan import scan
 from support.pipeline.kafka_source_rows import KAFKA_SOURCE_SCHEMA
+from support.pipeline.table_files import files_of
 
 _DAY_MS = 86_400_000
 _GROUPS = ("orders-svc", "mail", "search")
@@ -76,11 +77,8 @@ def _offsets(records: Path, ends: Path) -> None:
 
 def table_rows(tables: Path, name: str) -> list[str]:
     """The rows of a table without what names the place and the batch, in order."""
-    files = [str(path) for path in (tables / name).glob("day=*/**/*.parquet")]
-    if not files:
+    if not files_of(tables, name):
         return []
-    columns = "* EXCLUDE batch_id" if name in STREAMED else "*"
-    if name == "quarantine":
-        columns = "* EXCLUDE (source, batch_id)"
-    found = duckdb.connect().execute(f"SELECT {columns} FROM read_parquet(?, hive_partitioning = true)", [files])
-    return sorted(map(str, found.fetchall()))
+    of_place = "'batch_id', 'piece'" + (", 'source'" if name == "quarantine" else "")
+    query = f"SELECT COLUMNS(lambda c: c NOT IN ({of_place})) FROM {scan(tables, name)}"
+    return sorted(map(str, duckdb.execute(query).fetchall()))

@@ -9,6 +9,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from e2e.stack.downloads import Downloads, default_cache
+from karrot.history.delta_tables import s3_options
 
 REGION = "eu-west-1"
 
@@ -31,6 +32,11 @@ class S3(NamedTuple):
             "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
             "spark.hadoop.fs.s3a.endpoint.region": REGION,
         }
+
+    @property
+    def delta_options(self) -> dict[str, str]:
+        """What deltalake needs for this store."""
+        return s3_options(self.environment)
 
     def write(self, key: str, content: bytes) -> None:
         """Write an object."""

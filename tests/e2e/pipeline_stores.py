@@ -1,4 +1,4 @@
-"""Runs the pipeline's commands on a store, and watches the tables as a reader that lists all the while."""
+"""Runs the pipeline's commands on a store, and watches the tables as a reader that opens them all the while."""
 
 import json
 import os
@@ -17,8 +17,10 @@ from typing import NamedTuple, Protocol, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from karrot.history.delta_tables import data_files, open_table
+from karrot.pipeline.schemas_and_conversions import TABLES
+
 _LOOK_EVERY_S = 0.3
-"""The pause between two looks. A look at HDFS takes several requests for each directory."""
 
 _QUICK = MappingProxyType(
     {
@@ -47,6 +49,10 @@ class Store(Protocol):
     def spark_conf(self) -> Mapping[str, str]:
         """The settings of docs/pipeline.md for the store, and its jars."""
 
+    @property
+    def delta_options(self) -> Mapping[str, str]:
+        """The ``storage_options`` with which a reader of Delta tables opens a table of the store."""
+
     def write(self, key: str, content: bytes) -> None:
         """Write a file."""
 
@@ -63,6 +69,7 @@ class LocalDisk(NamedTuple):
     root: Path
     environment: Mapping[str, str] = MappingProxyType({})
     spark_conf: Mapping[str, str] = MappingProxyType({})
+    delta_options: Mapping[str, str] = MappingProxyType({})
 
     @property
     def url(self) -> str:
@@ -152,10 +159,11 @@ class Commands:
 
 
 @dataclass
-class ListingReader:
-    """Lists the tables all the while. ``looks`` has, for each listing, the rows of each day of each table.
+class VersionReader:
+    """Opens the newest versions of the tables all the while.
 
-    ``wrong`` has what a reader must not see: an object that is no whole Parquet file, or a note that is no JSON.
+    ``looks`` has, for each look, the rows of each file of each day (or piece of a day) of each table. ``wrong`` has
+    what a reader must not see: a listed file that is missing or has other rows, or a note that is no JSON.
     """
 
     store: Store
@@ -163,7 +171,7 @@ class ListingReader:
     looks: list[dict[str, list[int]]] = field(default_factory=list)
     notes: list[frozenset[str]] = field(default_factory=list)
     wrong: set[str] = field(default_factory=set)
-    _rows: dict[tuple[str, str], int] = field(default_factory=dict)
+    _read: set[str] = field(default_factory=set)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -184,36 +192,31 @@ class ListingReader:
         self.look()
 
     def look(self) -> None:
-        """List once, and read the objects that are new."""
-        found, notes = defaultdict[str, list[int]](list), set[str]()
-        for key, etag in self.store.listed(f"{self.prefix}/").items():
-            below = key.removeprefix(f"{self.prefix}/")
-            if below.endswith(".json") and not below.startswith("_leases/"):
-                notes.add(below)
-                self._check_note(below, etag)
-            if below.endswith(".parquet") and not below.startswith((".", "_")) and "/." not in below:
-                day = "/".join(below.split("/")[:2])
-                found[day].append(self._rows_of(key, etag))
+        """Open each table once, and read the files that are new."""
+        found = defaultdict[str, list[int]](list)
+        for name in TABLES:
+            table = open_table(f"{self.store.url}/{self.prefix}/{name}", self.store.delta_options)
+            for file in data_files(table) if table else ():
+                self._check_file(f"{self.prefix}/{name}/{file.path}", file.rows)
+                found[f"{name}/{file.day}/{file.piece}"].append(file.rows)
+        notes = {name: self.store.read(f"{self.prefix}/{name}") for name in ("_derived.json", "_format.json")}
         self.looks.append(dict(found))
-        self.notes.append(frozenset(notes))
-
-    def _check_note(self, below: str, etag: str) -> None:
-        key = f"{self.prefix}/{below}"
-        if (key, etag) not in self._rows:
-            content = self.store.read(key)
+        self.notes.append(frozenset(name for name, content in notes.items() if content is not None))
+        for name, content in notes.items():
             try:
-                json.loads(content or b"")
+                json.loads(content or b"{}")
             except ValueError:
-                self.wrong.add(f"{below} is {content!r}")
-            self._rows[key, etag] = 0
+                self.wrong.add(f"{name} is {content!r}")
 
-    def _rows_of(self, key: str, etag: str) -> int:
-        """The number of rows; 0 if a merge has removed the object since it was listed."""
-        if (key, etag) not in self._rows:
-            content = self.store.read(key)
-            try:
-                self._rows[key, etag] = 0 if content is None else pq.read_metadata(BytesIO(content)).num_rows
-            except pa.ArrowException as error:
-                self.wrong.add(f"{key}: {error}")
-                self._rows[key, etag] = 0
-        return self._rows[key, etag]
+    def _check_file(self, key: str, rows: int) -> None:
+        if key in self._read:
+            return
+        self._read.add(key)
+        content = self.store.read(key)
+        try:
+            found = None if content is None else pq.read_metadata(BytesIO(content)).num_rows
+        except pa.ArrowException as error:
+            self.wrong.add(f"{key}: {error}")
+        else:
+            if found != rows:
+                self.wrong.add(f"{key} has {found} rows of {rows}")

@@ -28,6 +28,8 @@ from e2e.stack.processes import Server, Servers
 from e2e.stack.spark_cluster import QUICK_JVM, SparkCluster
 from e2e.stack.stack import NEWEST_KAFKA
 from e2e.waiting import wait_for
+from support.pipeline.duckdb_scan import scan
+from support.pipeline.table_files import files_of
 from support.service.free_ports import free_ports
 from tools.history_generator.history_scenario import CLUSTERS
 from tools.history_generator.history_writer import write_history
@@ -171,9 +173,8 @@ def local(folder: Path, jars: str) -> Iterator[Local]:
 
 
 def rows(tables: Path, name: str) -> str:
-    """Return a query for the rows of a table, without the names of its batches."""
-    files = f"'{tables}/{name}/**/*.parquet', hive_partitioning=true"
-    return f"SELECT COLUMNS(lambda c: c <> 'batch_id') FROM read_parquet({files})"
+    """Return a query for the rows of a table, without the names of its folders."""
+    return f"SELECT COLUMNS(lambda c: c NOT IN ('batch_id', 'piece')) FROM {scan(tables, name)}"
 
 
 def count(query: str) -> int:
@@ -192,7 +193,7 @@ def assert_equal(one: Path, other: Path, names: Sequence[str]) -> int:
 
 
 def with_rows(tables: Path) -> list[str]:
-    return sorted({path.relative_to(tables).parts[0] for path in tables.glob("[!._]*/**/*.parquet")})
+    return sorted(log.parent.name for log in tables.glob("[!._]*/_delta_log") if files_of(tables, log.parent.name))
 
 
 def test_the_workers_have_no_karrot(page: Submitting) -> None:
@@ -232,7 +233,7 @@ def test_ingest_and_derive_equal_a_local_run_although_an_executor_and_a_driver_a
     assert ended.stdout == local("ingest", "--archive", page.folder / "archive", "--tables", alone)
 
     job = page.start("derive")
-    wait_for(lambda: any(tables.glob("lag_minute/day=*/*.parquet")), _ENOUGH_S)
+    wait_for(lambda: bool(files_of(tables, "lag_minute")), _ENOUGH_S)
     job.kill()
     assert json.loads((tables / "_derived.json").read_text())["unfinished"]
     wait_for(lambda: not page.cluster.executors())
@@ -275,9 +276,7 @@ def test_offsets_of_a_killed_driver_are_read_once_and_python_on_the_workers_judg
     make_topic(kafka, "orders")
     commit(kafka, range(1, 11))
     job = page.start("offsets", "--follow --every 1s --ends-every 1s")
-    wait_for(
-        lambda: with_rows(tables).count("commits") == 1 and len([*tables.glob("ends/**/*.parquet")]) > 2, _ENOUGH_S
-    )
+    wait_for(lambda: bool(files_of(tables, "commits")) and len(files_of(tables, "ends")) > 2, _ENOUGH_S)
     commit(kafka, range(11, 21))
     job.kill()
     commit(kafka, range(21, 26))

@@ -20,6 +20,7 @@ from e2e.stack.stack import Stack
 from e2e.traffic import Traffic
 from e2e.waiting import wait_for
 from karrot.event_json_line import EventLine, decode
+from support.pipeline.table_files import files_of
 from support.service.free_ports import free_port
 from support.service.karrot_service import Service
 
@@ -128,7 +129,7 @@ def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_driver_
     statuses = [each.status for each in published if each.consumer == GROUP]
     assert {"OK", "ERR"} <= {*statuses}
     assert statuses[-1] == "OK"
-    stored = pads.dataset(tmp_path / "tables/events", partitioning="hive").to_table(["event_id"]).column(0).to_pylist()
+    stored = pads.dataset(files_of(tmp_path / "tables", "events")).to_table(["event_id"]).column(0).to_pylist()
     # The end can come between two receivers. Then the tables lack the last batch, which the next start would send.
     last_ms = max(each.received_at_ms for each in published)
     missing = {each.event_id for each in published if each.received_at_ms == last_ms} - {*stored}

@@ -23,6 +23,7 @@ from e2e.stack.kafka import Kafka
 from e2e.stack.processes import Server, Servers
 from e2e.waiting import wait_for
 from support.pipeline.archive_segments import segment_line, write_segment
+from support.pipeline.duckdb_scan import scan
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 
@@ -73,7 +74,7 @@ class Run:
         assert server.exit_code is None, server.tail()
 
     def rows(self, table: str, what: str = "count(*)") -> Any:
-        [row] = duckdb.execute(f"SELECT {what} FROM read_parquet('{self.tables}/{table}/**/*.parquet')").fetchall()
+        [row] = duckdb.execute(f"SELECT {what} FROM {scan(self.tables, table)}").fetchall()
         return row[0]
 
 

@@ -1,4 +1,4 @@
-"""Every command of the pipeline on S3 and on HDFS, while a reader lists the tables."""
+"""Every command of the pipeline on S3 and on HDFS, while a reader opens the tables."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from e2e.pipeline_hdfs import hdfs
 from e2e.pipeline_inputs import EVENTS, table_rows, write_inputs
 from e2e.pipeline_s3 import s3_server
-from e2e.pipeline_stores import Commands, ListingReader, Store, downloaded, upload
+from e2e.pipeline_stores import Commands, Store, VersionReader, downloaded, upload
 from karrot.cli import main
 from karrot.pipeline.schemas_and_conversions import DERIVED, TABLES
 
@@ -34,7 +34,7 @@ def test_the_pipeline_on_a_store_equals_a_local_one_and_no_reader_sees_a_day_emp
     for directory in ("records", "ends"):
         upload(store, tmp_path / directory, directory)
     upload(store, tmp_path / "first", "archive")
-    reader, place = ListingReader(store, "here/tables"), store.url
+    reader, place = VersionReader(store, "here/tables"), store.url
     tables, archive = ("--tables", f"{place}/here/tables"), ("--archive", f"{place}/archive")
     with Commands.started(store, tmp_path / "spark.log") as commands:
         with reader.reading():
@@ -69,6 +69,8 @@ def test_the_pipeline_on_a_store_equals_a_local_one_and_no_reader_sees_a_day_emp
         assert all(sum(files) for files in since), f"{table_day} was empty: {since}"
         if table_day.partition("/")[0] in DERIVED:
             assert {len(files) for files in since} == {1}
+        else:
+            assert since == sorted(since, key=sum), f"{table_day} lost rows: {since}"
     for before, after in pairwise(reader.notes):
         assert before <= after, "a note was away"
 
@@ -76,7 +78,6 @@ def test_the_pipeline_on_a_store_equals_a_local_one_and_no_reader_sees_a_day_emp
     for name in TABLES:
         assert table_rows(copied, name) == table_rows(tmp_path / "tables", name), name
     assert len(table_rows(copied, "events")) == len({*table_rows(copied, "events")}) == EVENTS
-    assert [path for path in (copied / ".staging").rglob("*") if path.is_file()] == []
 
     if not place.startswith("s3:"):
         return  # karrot history reads S3 and local disks

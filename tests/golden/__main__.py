@@ -23,15 +23,16 @@ from tempfile import TemporaryDirectory
 from urllib.parse import urlencode
 
 import click
-import duckdb
 import msgspec
 from click.testing import CliRunner
 from pytest import MonkeyPatch  # noqa: PT013 - this is no test
 
 from karrot.cli import main as karrot
 from karrot.event_json_line import EventLine
+from karrot.pipeline.schemas_and_conversions import TABLES
 from support.burrow.recorded_bodies import expected_events, recorded_body
 from support.manual_clock import ManualClock
+from support.pipeline.expected_tables.comparison import table_rows
 from support.reporters.archive_folder import archive_feed, read_archive, segment_lines
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, point_aws_at
 from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
@@ -166,14 +167,9 @@ def _tables(day: Path, out: Path) -> None:
             arguments = ["pipeline", *command, "--tables", folder]
             CliRunner().invoke(karrot, arguments, catch_exceptions=False)
         out.mkdir(parents=True)
-        for table in sorted(path for path in Path(folder).iterdir() if path.name[0] not in "._"):
-            with duckdb.connect() as database:
-                files = f"{table}/**/*.parquet"
-                rows = database.execute("FROM read_parquet(?, hive_partitioning = true)", [files])
-                names = [column[0] for column in rows.description or ()]
-                found = [dict(zip(names, row, strict=True)) for row in rows.fetchall()]
-            texts = sorted(json.dumps(row | {"batch_id": None}, default=str) for row in found)
-            (out / f"{table.name}.jsonl").write_text("\n".join(texts))
+        for table in TABLES:
+            texts = sorted(json.dumps(row, default=str, sort_keys=True) for row in table_rows(Path(folder), table))
+            (out / f"{table}.jsonl").write_text("\n".join(texts))
 
 
 if __name__ == "__main__":

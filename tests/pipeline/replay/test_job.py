@@ -9,8 +9,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
@@ -22,6 +20,7 @@ from karrot.pipeline.replay.job import NothingToReplayError, ReplayRequest, repl
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 from support.burrow.burrow_storage import Storage
+from support.pipeline.table_files import write_day
 
 BEGIN_MS = int(dt.datetime(2026, 11, 20, 23, 30, tzinfo=dt.UTC).timestamp()) * 1000
 MINUTES, EVERY, EXPIRE = 70, 60, 900
@@ -78,17 +77,11 @@ def log_ends() -> Iterator[Row]:
 
 
 def write(tables: Path, name: str, rows: Iterable[Mapping[str, Any]], at: str) -> None:
-    by_day: dict[str, list[Mapping[str, Any]]] = {}
+    by_day: dict[dt.date, list[Mapping[str, Any]]] = {}
     for row in rows:
-        by_day.setdefault(f"{dt.datetime.fromtimestamp(row[at] / 1000, dt.UTC):%F}", []).append(row)
+        by_day.setdefault(dt.datetime.fromtimestamp(row[at] / 1000, dt.UTC).date(), []).append(row)
     for day, of_day in by_day.items():
-        table = pa.Table.from_pylist([dict(row) for row in of_day])
-        kinds = [
-            pa.field(one.name, pa.int32()) if one.name in ("partition", "version") else one for one in table.schema
-        ]
-        place = tables / name / f"day={day}" / "batch_id=b"
-        place.mkdir(parents=True)
-        pq.write_table(table.cast(pa.schema(kinds)), place / "part-0.parquet")
+        write_day(tables, name, day, of_day)
 
 
 def by_the_model(rules: RuleSet, rows: list[Row], ends: list[Row]) -> dict[tuple[str, int], str]:

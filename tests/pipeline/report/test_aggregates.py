@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
+from pyspark.sql import functions as F
 
 from karrot.cli import main
 from karrot.history.answers_and_errors import Incident
@@ -27,7 +28,7 @@ from karrot.pipeline.report.finding_types import (
     Skewed,
 )
 from karrot.pipeline.report.job import NothingToReportError, find, period_of
-from karrot.pipeline.schemas_and_conversions import TABLES, rows, with_day
+from karrot.pipeline.schemas_and_conversions import PIECES, TABLES, rows, with_day
 from karrot.pipeline.store.table_files import Tables
 from support.pipeline.report_findings import MONDAY, WEEK, hour_at, make_incident
 
@@ -186,10 +187,10 @@ def tables(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> T
         lines = [row | {"day": _day_of(row)} for row in told]
         frame = spark.range(1).select(rows(lines, with_day(TABLES[name])))
         if name == "quarantine":
-            made.write_batch(frame, name, "b-0")
+            made.append(frame, name, "b-0")
         else:
             days = {dt.date.fromisoformat(line["day"]) for line in lines}
-            made.replace_days(frame, name, days)
+            made.replace_days(frame.withColumn("piece", F.lit(0)) if name in PIECES else frame, name, days)
     return made
 
 

@@ -116,31 +116,19 @@ def write_day(
     """Replace a day of a table, or a batch of it, like the pipeline: write a file and commit it. Return the file."""
     columns = {name: kind for name, kind in _TABLES[table]["columns"].items() if name not in set(without)}
     schema = pa.schema([(name, _TYPES[kind]) for name, kind in columns.items()])
-    of_day, file = pa.Table.from_pylist([dict(row) for row in rows], schema), new_file(directory, table, day, batch)
-    pq.write_table(of_day, file, compression="zstd", use_deprecated_int96_timestamps=True)
-    commit(directory, table, day, file, batch)
-    return file
-
-
-def new_file(directory: Path, table: str, day: date, batch: str = "") -> Path:
-    """Return a new name for a file of a table, in a folder of its own."""
-    file = directory / table / f"batch_id={batch or 'written'}.{uuid.uuid4().hex[:8]}" / f"day={day}" / "part-0.parquet"
-    file.parent.mkdir(parents=True)
-    return file
-
-
-def commit(directory: Path, table: str, day: date, file: Path, batch: str = "") -> None:
-    """Commit a file as the rows of a day, or of a batch of it. A file without rows leaves the day without a file."""
-    found = pq.read_metadata(file)
-    kinds = _TABLES[table]["columns"]
-    columns = [(name, _TYPES[kinds[name]]) for name in pq.read_schema(file).names]
-    with_day = Schema.from_arrow(pa.schema([*columns, ("day", pa.date32())]))
+    file = f"batch_id={batch or 'written'}.{uuid.uuid4().hex[:8]}/day={day}/part-0.parquet"
+    path = directory / table / file
+    path.parent.mkdir(parents=True)
+    of_day = pa.Table.from_pylist([dict(row) for row in rows], schema)
+    pq.write_table(of_day, path, compression="zstd", use_deprecated_int96_timestamps=True)
+    added = DataFile.at(file, path.stat().st_size, of_day.num_rows)
+    with_day = Schema.from_arrow(schema.append(pa.field("day", pa.date32())))
     log = DeltaTable.create(directory / table, with_day, mode="ignore", partition_by=["day"])
     old = [each for each in data_files(log) if each.day == day and (not batch or each.batch_id == batch)]
-    added = DataFile(str(file.relative_to(directory / table)), day, file.stat().st_size, found.num_rows)
     stats = json.dumps({"numRecords": added.rows})
     actions: list[AddAction | RemoveAction] = [
         *(RemoveAction(each.path, True, 0, each.size, each.partition) for each in old),
         *([AddAction(added.path, added.size, added.partition, 0, True, stats)] if added.rows else []),
     ]
     log.create_write_transaction(actions, "append", log.schema(), ["day"])
+    return path
