@@ -468,8 +468,8 @@ def require_known_format(spark: SparkSession, tables: Tables) -> None:
         except Py4JJavaError:
             return
         raise OtherFormat(
-            f"{s3_url(path)} exists, and the store has written it again: it ignores If-None-Match, so two commands could "
-            "lose each other's rows. Put the tables into a store with conditional writes."
+            f"{s3_url(path)} exists, and the store has written it again: it ignores If-None-Match. Then two commands "
+            "can lose each other's rows, so put the tables into a store with conditional writes."
         )
 
 
