@@ -23,7 +23,7 @@ from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.derive.lag_minute import lag_minute
 from karrot.pipeline.derive.rates_minute import rates_minute, whole_listings
 from karrot.pipeline.derive.skew_minute import skew_minute
-from karrot.pipeline.schemas_and_conversions import EVENTS, PARTITIONS, columns_of, with_day
+from karrot.pipeline.schemas_and_conversions import EVENTS, PARTITIONS, columns_of, piece_of, with_day
 from karrot.pipeline.spark_session import session
 from karrot.pipeline.store.table_files import SOURCES, Tables
 
@@ -60,7 +60,7 @@ def main() -> None:
 def minutes(spark: SparkSession, place: Path, rows: int, rounds: int, cores: int) -> float:
     """Derive ``lag_minute`` in turns with DuckDB; return Spark's median in seconds."""
     tables = Tables(str(place))
-    tables.write_batch(history(spark, rows, days=1), "events", "b-0")
+    tables.append(history(spark, rows, days=1), "events", "b-0")
     files = f"{place}/events/*/*/*.parquet"
     theirs, ours = [], []
     duck = duckdb.connect(config={"threads": cores})
@@ -78,12 +78,12 @@ def minutes(spark: SparkSession, place: Path, rows: int, rounds: int, cores: int
 def late_file(spark: SparkSession, place: Path, rows: int) -> None:
     """Compare the time after one late event in one of seven derived days with a seventh of the time for all."""
     tables = Tables(str(place))
-    tables.write_batch(history(spark, rows, days=7), "events", "b-0")
+    tables.append(history(spark, rows, days=7), "events", "b-0")
     derive(spark, Tables(str(place)), DeriveRules(), on_progress=quietly)
     shutil.rmtree(place / "lag_minute")
     (place / "_derived.json").unlink()
     whole = wall_seconds(lambda: derive(spark, tables, DeriveRules(), on_progress=quietly))
-    tables.write_batch(history(spark, rows, days=7).limit(1).withColumn("seq", F.lit(0).cast("long")), "events", "b-1")
+    tables.append(history(spark, rows, days=7).limit(1).withColumn("seq", F.lit(0).cast("long")), "events", "b-1")
     again = wall_seconds(lambda: derive(spark, tables, DeriveRules(), on_progress=quietly))
     print(
         f"{rows:,} rows in 7 days, all tables: {whole:.1f} s; after one late event {again:.1f} s, "
@@ -95,8 +95,8 @@ def late_minutes(spark: SparkSession, place: Path, rows: int, rounds: int) -> No
     """Compare writing one day of each minute table again with a seventh of the time for all seven days."""
     tables = Tables(str(place))
     events = history(spark, rows, days=7)
-    tables.write_batch(events, "events", "b-0")
-    tables.write_batch(listings(events), "partitions", "b-0")
+    tables.append(events, "events", "b-0")
+    tables.append(listings(events), "partitions", "b-0")
     days = tables.days(spark, "events")
 
     def made(name: str, some: list[dt.date]) -> DataFrame:
@@ -107,7 +107,9 @@ def late_minutes(spark: SparkSession, place: Path, rows: int, rounds: int) -> No
         return skew_minute(whole) if name == "skew_minute" else rates_minute(whole, longest=DeriveRules().longest)
 
     def write(name: str, some: list[dt.date]) -> Duration:
-        return measure(lambda: tables.replace_days(made(name, some), name, some))
+        return measure(
+            lambda: tables.replace_days(made(name, some).withColumn("piece", piece_of("minute")), name, some)
+        )
 
     for name in ("lag_minute", "skew_minute", "rates_minute"):
         whole, one = zip(*((write(name, days), write(name, days[:1])) for _ in range(rounds + 1)), strict=True)

@@ -50,8 +50,8 @@ def one_size(spark: SparkSession, place: Path, events: int) -> tuple[int, CpuByT
     """Derive a day of this number of events. Return the rows of events and partitions, the CPU time."""
     tables, groups = Tables(str(place)), max(1, events // EVENTS_OF_A_GROUP)
     made = history(spark, events, days=1, groups=groups)
-    tables.write_batch(made, "events", "b-0")
-    tables.write_batch(listings(made, groups=groups), "partitions", "b-0")
+    tables.append(made, "events", "b-0")
+    tables.append(listings(made, groups=groups), "partitions", "b-0")
     rows = sum(tables.read(spark, name).count() for name in ("events", "partitions"))
     spent = measure_by_thread(partial(derive, spark, tables, DeriveRules(), on_progress=quietly))
     return rows, spent

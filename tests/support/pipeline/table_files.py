@@ -14,6 +14,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction, RemoveAction
 
 from karrot.history.delta_tables import DataFile, data_files, open_table
+from karrot.history.duckdb_reader import STREAMED
 from karrot.render.jinja_templates import templates_dir
 from support.pipeline.row_times import minute_at
 
@@ -78,10 +79,15 @@ def verdict_run_row(at: float, until: float | None = None, /, status: str = "OK"
     return known | columns
 
 
-def write_derived_days(directory: Path, days: Iterable[date]) -> None:
-    """Write the note of the days that derive finished, like derive after its last table."""
+def write_derived_days(directory: Path, days: Iterable[date] = ()) -> None:
+    """Write the note of a run of derive that has ended: its days, and the newest versions of the derived tables."""
     known = {day.isoformat(): {"files": "0" * 16, "head": 0, "tail": 0, "mark": ""} for day in days}
-    (directory / "_derived.json").write_text(json.dumps({"rules": "silence 0:05:00", "days": known}), encoding="utf-8")
+    tables = {log.parent.name: open_table(str(log.parent), {}) for log in directory.glob("*/_delta_log")}
+    versions = {name: table.version() for name, table in tables.items() if table and name not in STREAMED}
+    note = {"rules": "silence 0:05:00", "days": known, "versions": versions}
+    aside = directory / "._derived.json"
+    aside.write_text(json.dumps(note), encoding="utf-8")
+    aside.replace(directory / "_derived.json")
 
 
 def files_of(directory: Path, table: str, version: int | None = None) -> list[str]:
@@ -122,9 +128,9 @@ def write_day(
     log = DeltaTable.create(directory / table, with_day, mode="ignore", partition_by=["day"])
     old = [each for each in data_files(log) if each.day == day and (not batch or each.batch_id == batch)]
     stats = json.dumps({"numRecords": added.rows})
-    actions = [
+    actions: list[AddAction | RemoveAction] = [
         *(RemoveAction(each.path, True, 0, each.size, each.partition) for each in old),
-        AddAction(added.path, added.size, added.partition, 0, True, stats),
+        *([AddAction(added.path, added.size, added.partition, 0, True, stats)] if added.rows else []),
     ]
     log.create_write_transaction(actions, "append", log.schema(), ["day"])
     return path

@@ -13,8 +13,6 @@ from pyspark.sql import DataFrame
 
 from karrot.history.delta_tables import data_files, open_table
 
-from karrot.history.delta_tables import data_files, open_table
-
 _MOST_SHOWN = 5
 _TOLERANCE = 2e-3
 """The tables round to three or more digits after the point."""
