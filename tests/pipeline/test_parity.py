@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent, Source
 from karrot.event_json_line import line_of
-from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.base import GroupState, StoredEvent
 from karrot.eventlog.event_log import groups
 from karrot.eventlog.next_group_state import summarize
 from karrot.eventlog.sqlite import SqliteEventLog
@@ -61,7 +61,7 @@ def _verdict(rng: Random, observed_at_ms: int) -> LagEvent:
     )
 
 
-def _row(stored: StoredEvent) -> dict[str, object]:
+def _row(stored: StoredEvent) -> dict[str, Any]:
     line: dict[str, Any] = msgspec.to_builtins(line_of(stored))
     received, observed = (_moment(line[name]) for name in ("received_at_ms", "observed_at_ms"))
     start = line["incident_start_ms"]
@@ -77,7 +77,7 @@ def _moment(epoch_ms: int) -> dt.datetime:
     return _EPOCH + dt.timedelta(milliseconds=epoch_ms)
 
 
-def _tell_of_one(log: SqliteEventLog, clock: ManualClock, rng: Random) -> Iterator[dict[str, object]]:
+def _tell_of_one(log: SqliteEventLog, clock: ManualClock, rng: Random) -> Iterator[dict[str, Any]]:
     """Append three hours of a group to the log, and yield the rows. The first event of ten minutes is 45 s late."""
     status, incident_id, incidents_so_far = "OK", None, 0
     for number in range(540):
@@ -110,7 +110,8 @@ def test_a_late_event_at_the_border_of_two_pieces_changes_no_incident_and_no_sta
 ) -> None:
     """The day is derived in two runs, before and after 06:00."""
     half_past_four = dt.datetime(2026, 11, 20, 4, 30, tzinfo=dt.UTC)
-    clock, rows, states = ManualClock(int(half_past_four.timestamp()) * 1000), [], []
+    clock = ManualClock(int(half_past_four.timestamp()) * 1000)
+    rows, states = list[dict[str, Any]](), list[GroupState]()
     with closing(open_sqlite(tmp_path, clock, stale_after_ms=10**9)) as log:
         for row in _tell_of_one(log, clock, Random(11)):
             rows.append(row)
