@@ -1,6 +1,5 @@
 """Explains a group's state: a cause in words, with its evidence, what is missing, and the next commands. No I/O."""
 
-import shlex
 import string
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,7 +14,7 @@ from karrot.diagnosis.known_facts import Known, moved_ms
 from karrot.diagnosis.rules import Found, find, name_of
 from karrot.event import PartitionLag, Source
 from karrot.signals import is_time
-from karrot.text import EPOCH, count, counted, duration, moment, percent
+from karrot.text import EPOCH, count, counted, duration, moment, percent, shell_word
 
 _FORMS = {"": count, "time": duration, "rate": pace, "share": percent}
 
@@ -104,7 +103,7 @@ def _commands(known: Known, found: Found, names: tuple[str, ...], settings: Mapp
     if at is not None:
         place = f"{at.topic}:{at.partition}"
         values |= {"topic": at.topic, "partition": at.partition, "place": place, "position": at.position}
-    quoted = {name: shlex.quote(str(value)) for name, value in values.items() if value is not None}
+    quoted = {name: shell_word(str(value)) for name, value in values.items() if value is not None}
     filled = []
     for each in (texts().commands[name] for name in names):
         with suppress(KeyError):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from karrot import burrow_cut_off
-from karrot.event import LEFT, Kind, LagEvent, PartitionLag, Source, Status
+from karrot.event import LEFT, TOPIC_IDS, Kind, LagEvent, PartitionLag, Source, Status
 from karrot.eventlog import watch_data_of_groups
 from karrot.eventlog.base import READ_LIMIT, GroupState, StoredSummary
 from karrot.eventlog.event_log import EventLog
@@ -124,6 +124,12 @@ def total(rates: Iterable[Flow]) -> Flow:
 def places(event: LagEvent | None) -> dict[tuple[str, int], PartitionLag]:
     listed = () if event is None else event.partitions or ((event.max_lag,) if event.max_lag else ())
     return {place_of(one): one for one in listed}
+
+
+def topic_ids(event: LagEvent | None) -> dict[str, str]:
+    """Kafka's ids of the group's topics, as far as `watch` has read them."""
+    text = dict(event.extras).get(TOPIC_IDS, "") if event else ""
+    return dict(each.split("=", 1) for each in text.split(" ") if "=" in each)
 
 
 def moved_ms(one: PartitionLag) -> int | None:

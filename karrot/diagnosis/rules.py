@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from karrot.diagnosis.known_facts import Flow, Known, flows, moved_ms, owner, place_of, places, total
+from karrot.diagnosis.known_facts import Flow, Known, flows, moved_ms, owner, place_of, places, topic_ids, total
 from karrot.event import ABANDONED, BEYOND_END, LEFT, NEVER_COMMITTED, OPEN_TRANSACTION, PartitionLag, Status
 from karrot.text import count, counted, visible
 
@@ -69,19 +69,29 @@ def _no_members(known: Known, stuck: Sequence[PartitionLag]) -> Found | None:
 
 
 def _went_back(known: Known) -> Found | None:
-    """A committed offset that is lower than before, on a log that is not shorter than before."""
+    """A committed offset that is lower than before. Only the topic's id tells a reset from a recreated topic."""
     before, back = places(known.before), list[tuple[PartitionLag, int]]()
+    ids, now, told = topic_ids(known.before), topic_ids(known.newest), list[str]()
+    is_new = {topic: ids[topic] != now[topic] for topic in ids.keys() & now.keys()}
     for one in known.read:
         old, end = before.get(place_of(one)), one.log_end_offset
         was = max(each.offset if each else 0 for each in (old and old.end, one.start))
         is_shorter = end is not None and end < ((old and old.log_end_offset) or 0)
-        if one.end is not None and one.end.offset < was and not is_shorter and one.status_text not in _STUCK:
+        can_be = not is_shorter or is_new.get(one.topic)
+        if one.end is not None and one.end.offset < was and can_be and one.status_text not in _STUCK:
             back.append((one, was))
-    told = [
-        f"{name_of(one)} was at offset {count(was)}, and is at {count(one.position or 0)}." for one, was in back[:3]
-    ]
-    values = {"number": len(back), "all": len(known.read)}
-    return Found("offsets_reset", values, (), *back[0], evidence=told) if back else None
+            told.append(f"{name_of(one)} was at offset {count(was)}, and is at {count(one.position or 0)}.")
+    if not back:
+        return None
+    at, was = back[0]
+    found = Found("went_back", {"number": len(back), "all": len(known.read)}, at=at, evidence=told[:3])
+    which = {is_new.get(one.topic) for one, _ in back}
+    if which == {False}:
+        return found._replace(cause="offsets_reset", offset=was)
+    if which == {True}:
+        proof = f"The id of {visible(at.topic)} was {visible(ids[at.topic])}, and is {visible(now[at.topic])}."
+        return found._replace(cause="topic_recreated", evidence=[*told[:3], proof])
+    return found._replace(missing="topic_id")
 
 
 def _stuck(known: Known, stuck: Sequence[PartitionLag]) -> Found | None:

@@ -7,7 +7,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # the library's __init__ lacks __all__
     AdminClient,
@@ -39,6 +46,7 @@ _READ: Mapping[str, Any] = {
     "fetch.max.bytes": 1_048_576,
     "fetch.wait.max.ms": 10,
 }
+_NO_ID = "A" * 22  # Kafka before 2.8
 _NOT_READ = Failure("_timed_out", "Kafka did not send the first unread record in time")
 _NO_PARTITION = Failure("unknown_topic_or_part", "there is no such partition")
 _NO_LEADER = Failure("leader_not_available", "no broker leads the partition")
@@ -136,6 +144,14 @@ class KafkaCluster:
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         found = self._topics()
         return {topic: len(found[topic].partitions) for topic in topics if topic in found}
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        if not topics:
+            return {}
+        futures = self._ask(self._admin.describe_topics, TopicCollection(list(topics)))
+        known = {} if isinstance(futures, Failure) else {topic: self._result(futures[topic]) for topic in futures}
+        ids = {topic: str(each.topic_id) for topic, each in known.items() if not isinstance(each, Failure)}
+        return {topic: each for topic, each in ids.items() if each != _NO_ID}
 
     def close(self) -> None:
         """Do nothing, because Python closes the client with its last reference."""

@@ -19,10 +19,10 @@ import structlog
 
 from karrot import telemetry
 from karrot.burrow.notification_rules import NameFilter
-from karrot.burrow.payload import GROUP, to_wire
+from karrot.burrow.payload import GROUP, LONGEST_EXTRA, to_wire
 from karrot.clock import Clock
 from karrot.deletions import MISSING_MS, MissingGroups
-from karrot.event import ABANDONED, SOURCE_HEADER, LagEvent, Source, TopicPartition
+from karrot.event import ABANDONED, SOURCE_HEADER, TOPIC_IDS, LagEvent, Source, TopicPartition
 from karrot.eventlog import watch_data_of_groups
 from karrot.eventlog.base import LogUnavailableError, OverloadedError
 from karrot.eventlog.event_log import EventLog, save_outcome
@@ -251,7 +251,7 @@ class Watcher:
             if event is not None:
                 memory.judged.add(group)
                 rebalances = "rebalances", str(memory.stability[group].rebalances)
-                event = event._replace(extras=(*event.extras, rebalances))
+                event = event._replace(extras=(*event.extras, rebalances, *_topic_ids(event, poll.topic_ids)))
                 text = memory.lives[group].text
                 is_ended = text == ABANDONED or group not in memory.incidents.open  # OK while waiting ends no incident
                 events.append(memory.incidents.name(without_alarm(event, text) if text and is_ended else event))
@@ -384,6 +384,13 @@ class Watcher:
         for what in self._logged.keys() - failures.keys():
             _log.info("can be watched again", what=what)
         self._logged = failures
+
+
+def _topic_ids(event: LagEvent, ids: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the extra with the known ids of the group's topics, if it is short enough for an extra of Burrow's JSON."""
+    text = " ".join(f"{topic}={ids[topic]}" for topic in sorted({one.topic for one in event.partitions} & ids.keys()))
+    if 0 < len(text) <= LONGEST_EXTRA:
+        yield TOPIC_IDS, text
 
 
 def run(watcher: Watcher, stop: threading.Event) -> None:
