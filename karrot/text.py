@@ -1,5 +1,6 @@
 """Formats counts, plurals, durations, times and names for people: one function for each format."""
 
+import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -163,3 +164,14 @@ def visible(name: str, longest: int = _LONGEST_NAME) -> str:
 
 def _code_point(char: str) -> str:
     return f"\\u{{{ord(char):x}}}"
+
+
+def shell_word(name: str) -> str:
+    r"""``$'a\x0ab'``: a name as one word of a shell command. No character is lost if a person copies the command."""
+    if name.isprintable():
+        return shlex.quote(name)
+    word = ""
+    for char in name:
+        is_plain = char.isprintable() and char not in "\\'"
+        word += char if is_plain else "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
+    return f"$'{word}'"
