@@ -230,7 +230,9 @@ BURROW_LAST_COMMIT = _gauge(
     "cluster",
 )
 BURROW_CUT_OFF = _gauge(
-    "karrot_burrow_cut_off", "Whether Burrow reads no more commits: 1 or 0 (only with KARROT_BURROW_URL).", "cluster"
+    "karrot_burrow_cut_off",
+    "Whether Burrow reads no more commits: 1 or 0 (only with KARROT_BURROW_URL). At 1, its groups have no lag metrics.",
+    "cluster",
 )
 WATCH_LAST_POLL = _gauge(
     "karrot_watch_last_poll_timestamp_seconds",

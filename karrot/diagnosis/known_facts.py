@@ -78,14 +78,15 @@ class Flow(NamedTuple):
 def gather(log: EventLog, state: GroupState) -> Known:
     """Read what the log knows. Raises `LogUnavailableError`."""
     listed, source, incident = log.listed(state), state.summary.source, state.incident
+    cut_off = burrow_cut_off.cut_off(log)
     known = Known(
         now_ms=log.wall_ms_at(log.log_time_ms()),
-        state=state,
+        state=state.without_old_lag(cut_off),
         newest=listed.newest.event if listed else None,
         partitions=listed.partitions if listed else (),
         has_all=listed is not None and (listed.complete is not None or source is not Source.WEBHOOK),
         watched=watch_data_of_groups.live(log, state.key),
-        is_cut_off=source is not Source.KAFKA and state.key.cluster in burrow_cut_off.cut_off(log),
+        is_cut_off=state.has_old_lag(cut_off),
     )
     began_ms = incident.since_ms if incident.open_id and incident.since_ms else 0
     events = [each for each in log.recent([state.key], READ_LIMIT)[0] if each.summary.kind is not Kind.DELETED]

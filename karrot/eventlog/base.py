@@ -1,6 +1,6 @@
 """Defines the interface of the event log: its values, its methods and its exceptions."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -235,6 +235,17 @@ class GroupState(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_of_burrow(self) -> bool:
         return is_burrow_itself(self.key.consumer, self.summary.max_lag_topic) and not self.is_test
+
+    def has_old_lag(self, cut_off: Collection[str]) -> bool:
+        """Whether the verdict is from a Burrow that is cut off from Kafka, in one of these clusters."""
+        return self.key.cluster in cut_off and self.summary.source is not Source.KAFKA
+
+    def without_old_lag(self, cut_off: Collection[str]) -> "GroupState":
+        """Return the state for programs: an old lag is unknown. The status stays: a change would be invented."""
+        if not self.has_old_lag(cut_off):
+            return self
+        unknown = {"total_lag": None, "max_lag": None, "signals": Signals(), "scalable_lag_seconds": None}
+        return msgspec.structs.replace(self, summary=msgspec.structs.replace(self.summary, **unknown))
 
     @property
     def is_test(self) -> bool:

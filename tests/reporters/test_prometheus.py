@@ -30,7 +30,7 @@ from karrot.telemetry import CONSUMER_MUTED, EVENT_HANDLING_SECONDS, METRICS, SE
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import recorded_body, recorded_rest_answer
 from support.eventlog.mutes import make_mute
-from support.eventlog.read_commits import ResyncedBurrow
+from support.eventlog.read_commits import ResyncedBurrow, cut_off_from_kafka
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 
@@ -280,6 +280,36 @@ def test_burrows_own_group_has_its_own_metrics_even_if_excluded(log: MemoryEvent
     samples = scraped(log, exclude_consumers="^burrow-(a|b)")
     assert of(samples, "karrot_burrow_self_lag") == {labels(cluster="prod-eu"): 9}
     assert of(samples, "karrot_consumer_lag") == {labels(cluster="prod-eu", consumer="burrow-dashboards"): 3}
+
+
+def test_a_burrow_that_is_cut_off_from_kafka_keeps_its_statuses_and_loses_its_lags(
+    log: MemoryEventLog, clock: ManualClock
+) -> None:
+    cut_off_from_kafka(log, clock)
+    own = make_partition(topic="__consumer_offsets", current_lag=7)
+    tell(log, consumer="burrow-prod", max_lag=own)
+    tell(log, consumer="frozen", status_text="ERR")
+    tell(log, consumer="polled", source=Source.KAFKA)
+    tell(log, cluster="prod-us", consumer="other")
+    samples = scraped(log, partition_metrics="true", topic_metrics="true")
+    for lag in ("lag", "max_lag", "scalable_lag", "produce_rate", "consume_rate"):
+        consumers = {dict(each)["consumer"] for each in of(samples, f"karrot_consumer_{lag}")}
+        assert consumers == {"polled", "other"}, lag
+    assert {dict(each)["consumer"] for each in of(samples, "karrot_partition_lag")} == {"polled", "other"}
+    assert of(samples, "karrot_burrow_self_lag") == {}
+    frozen = labels(cluster="prod-eu", consumer="frozen")
+    assert of(samples, "karrot_consumer_status_code")[frozen] == 3
+    assert frozen in of(samples, "karrot_consumer_last_event_timestamp_seconds")
+
+
+def test_the_lags_come_back_with_the_first_commit_that_burrow_reads(log: MemoryEventLog, clock: ManualClock) -> None:
+    source, burrow = collector(log), ResyncedBurrow(log, clock)
+    burrow.reads_commits(3600)
+    burrow.reads_none(600)
+    tell(log, total_lag=5)
+    assert of(read(source.collect()), "karrot_consumer_lag") == {}
+    burrow.reads_commits(120)
+    assert list(of(read(source.collect()), "karrot_consumer_lag").values()) == [5]
 
 
 def test_the_newest_commit_that_burrow_read_shows_whether_it_is_cut_off(

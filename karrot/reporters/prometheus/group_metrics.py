@@ -9,7 +9,7 @@ With 10,000 groups, nearly the whole answer is metrics of groups. So this module
 log's values, escapes labels once per group, and creates no object for a sample.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import groupby
 from typing import NamedTuple
@@ -120,10 +120,11 @@ class ExportedGroup(NamedTuple):
     values: tuple[str | None, ...]
 
 
-def row_of(state: GroupState) -> ExportedGroup:
+def row_of(state: GroupState, cut_off: Collection[str] = ()) -> ExportedGroup:
     cluster, consumer = map(label_value, state.key)
     is_abandoned = state.summary.status_text == ABANDONED
-    values = (of(state) if not is_abandoned or metric in _OF_ABANDONED else None for metric, _, of in _COLUMNS)
+    shown = state.without_old_lag(cut_off)
+    values = (of(shown) if not is_abandoned or metric in _OF_ABANDONED else None for metric, _, of in _COLUMNS)
     texts = tuple(None if value is None else f"{value}" for value in values)
     labels = f'cluster="{escaped(cluster)}",consumer="{escaped(consumer)}"'
     return ExportedGroup(cluster, consumer, labels, state, texts)

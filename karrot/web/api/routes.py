@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 from flask import Blueprint, Response, jsonify, request, url_for
 
-from karrot import mutes
+from karrot import burrow_cut_off, mutes
 from karrot.api.bodies import EventLogStatus, GroupDetail, GroupPage, Heartbeat, Mutes, Readiness, Rejects, Reporters
 from karrot.diagnosis.explanations import Explanation, explain
 from karrot.diagnosis.known_facts import gather
@@ -80,9 +80,9 @@ def list_groups() -> Response:
     start = 0 if after is None else bisect_right(live, after, key=lambda state: state.key)
     found = list(islice(asked_filter().among(islice(live, start, None)), limit + 1))
     page, has_more = found[:limit], len(found) > limit
-    mute_of = mute_finder(web_context())
+    mute_of, cut_off = mute_finder(web_context()), burrow_cut_off.cut_off(web_context().log)
     place = urlsafe_b64encode(msgspec.json.encode(page[-1].key)).decode().rstrip("=") if has_more else None
-    return _json(GroupPage([group_shape(state, mute_of(state.key)) for state in page], place))
+    return _json(GroupPage([group_shape(state, mute_of(state.key), cut_off) for state in page], place))
 
 
 @routes.get("/api/v1/group")
@@ -96,7 +96,8 @@ def show_group() -> Response:
     limit = _asked_limit(_EVENTS_LIMIT)
     listed = if_readable(lambda: log.listed(state), None)
     muted = mute_finder(web_context())(key)
-    return _json(group_detail(state, muted, listed, if_readable(lambda: log.recent([key], limit)[0], None)))
+    cut_off = burrow_cut_off.cut_off(log)
+    return _json(group_detail(state, muted, cut_off, listed, if_readable(lambda: log.recent([key], limit)[0], None)))
 
 
 @routes.get("/api/v1/mutes")

@@ -206,7 +206,7 @@ def recreated_topic(world: World, each: int) -> Iterator[None]:
         world.topic(one.group, 2 + number % 2)
         for partition in range(2 + number % 2):
             world.send(one.group, 800, partition)
-        Member(world.client, one.group, [one.group], commit_every_s=1, per_second=4).start()
+        Member(world.client, one.group, [one.group], commit_every_s=1, per_second=2).start()
 
 
 def left_topic(world: World, each: int) -> Iterator[None]:
