@@ -351,6 +351,14 @@ def test_an_open_page_shows_that_its_content_comes_from_memory(serve: Serve, vis
     expect(visited.page.locator("#outage")).to_be_empty()
 
 
+def test_an_open_page_is_not_live_while_its_source_is_silent(serve: Serve, visit: Open) -> None:
+    website = website_in_state("healthy")
+    visited = visit(serve(website))
+    expect(visited.page.locator("#live")).to_have_text("Live")
+    website.clock.advance(website.context.stale_after_ms * 3 // 4)
+    expect(visited.page.locator("#live")).to_have_text("Burrow is late", timeout=_REFRESHED_MS)
+
+
 def test_the_page_of_the_demo_updates_while_it_is_open(visit: Open) -> None:
     with _demo() as base:
         visited = visit(base)

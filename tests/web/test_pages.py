@@ -235,6 +235,33 @@ def test_the_verdict_is_not_green_if_the_next_event_of_burrow_is_overdue() -> No
     assert "The only group is OK, but Burrow is late</h1>" in text
 
 
+def test_the_verdict_is_never_green_between_the_half_and_the_end_of_the_time_of_a_silent_burrow() -> None:
+    website = make_website()
+    website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_open_ok_t1.json"))
+    website.clock.advance(8000)
+    take(website, make_event(consumer="resynced", status_text="OK", source=Source.REST))
+    website.clock.advance(150_000)
+    said = set()
+    for _ in range(160):
+        website.clock.advance(1000)
+        text = read(website)
+        assert 'class="verdict ok"' not in text
+        said |= set(re.findall("but Burrow is [a-z]+", text))
+    assert said == {"but Burrow is late", "but Burrow is silent"}
+
+
+@pytest.mark.parametrize("path", ["/", "/reporters"])
+def test_a_page_is_not_live_while_watch_fails(path: str) -> None:
+    website = make_website(duties=("watch",))
+    take(website, make_event(status_text="OK", source=Source.KAFKA, observed_at_ms=website.clock.wall))
+    assert 'data-doubt=""' in read(website, path)
+    website.log.save_reporter(ReporterState("watch", None, state="failing", last_error="no broker answers"))
+    website.clock.advance(6000)
+    text = read(website, path)
+    assert 'data-doubt="Watch fails"' in text
+    assert ("The only group is OK, but watch fails</h1>" in text) is (path == "/")
+
+
 def test_burrow_s_own_groups_are_shown_separately() -> None:
     own = make_partition(topic="__consumer_offsets")
     website = take(
@@ -620,8 +647,7 @@ def test_a_cluster_that_watch_polls_has_no_silent_burrow_also_before_its_first_v
     take(website, make_event())
     website.clock.advance(400_000)
     text = read(website)
-    assert "No group is known" in text
-    assert "Burrow is silent" not in text
+    assert "No group is known</h1>" in text
     assert "Burrow has been silent" not in text
 
 

@@ -85,10 +85,11 @@
     for (const each of document.querySelectorAll("[data-age]")) each.textContent = duration(Number(each.dataset.age) + old);
   }
 
-  // The page itself says when its content comes from memory, because the database is away.
+  // The page itself says when its content comes from memory, because the database is away, or can be old.
   function sayLive() {
-    const away = document.querySelector("#outage .banner");
-    say(away ? "From memory" : "Live", Boolean(away));
+    const outage = document.getElementById("outage");
+    const doubt = outage.querySelector(".banner") ? "From memory" : outage.dataset.doubt;
+    say(doubt || "Live", Boolean(doubt));
   }
 
   async function refresh() {

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
+from confluent_kafka import Producer
 
 from e2e.truth.members import Member
 from e2e.truth.plan import CLUSTER
@@ -204,8 +205,10 @@ def recreated_topic(world: World, each: int) -> Iterator[None]:
         members[number].close()
         world.delete_topic(one.group)
         world.topic(one.group, 2 + number % 2)
-        for partition in range(2 + number % 2):
-            world.send(one.group, 800, partition)
+        producer = Producer(world.client)  # the old one still knows that the topic is gone
+        for record in range(800 * (2 + number % 2)):
+            producer.produce(one.group, b"x" * 20, partition=record // 800)
+        assert producer.flush(60) == 0
         Member(world.client, one.group, [one.group], commit_every_s=1, per_second=2).start()
 
 
