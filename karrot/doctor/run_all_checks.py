@@ -1,7 +1,7 @@
 """Runs the doctor: reads the programs whose URLs are given, and runs every check on the data."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ from karrot.doctor.checks import (
     verdicts_arrive_in_time_and_unchanged,
 )
 from karrot.doctor.read_and_check_prometheus import PrometheusSeen, read_prometheus, target
-from karrot.doctor.read_burrow import BurrowSeen, read_burrow
+from karrot.doctor.read_burrow import BurrowSeen, burrow_started_s, read_burrow
 from karrot.doctor.read_karrot import KarrotSeen, read_karrot
 from karrot.doctor.reader_helpers import Unreachable, Unread
 from karrot.http_client import Limits, RequestFailed
@@ -59,9 +59,17 @@ def read_all(
 ) -> Snapshot:
     """Read the programs at these URLs, and change nothing there. ``token`` is Karrot's API token."""
     how = limits or Limits()
+    of_burrow = _read(burrow, partial(read_burrow, limits=how, karrot_url=karrot))
+    of_karrot = _read(karrot, partial(read_karrot, limits=how, token=token))
+    if isinstance(of_burrow, BurrowSeen) and isinstance(of_karrot, KarrotSeen):
+        heard = [of_karrot.heard.get(cluster, float("inf")) for cluster in of_burrow.groups]
+        if max(heard, default=0) > of_burrow.patience:
+            started_s = burrow_started_s(of_burrow.url, how)
+            age = float("inf") if started_s is None else max(0.0, of_karrot.now.timestamp() - started_s)
+            of_karrot = replace(of_karrot, burrow_age=age if age < of_burrow.patience else None)
     return Snapshot(
-        burrow=_read(burrow, partial(read_burrow, limits=how, karrot_url=karrot)),
-        karrot=_read(karrot, partial(read_karrot, limits=how, token=token)),
+        burrow=of_burrow,
+        karrot=of_karrot,
         prometheus=_read(prometheus, partial(read_prometheus, limits=how, karrot_url=karrot)),
     )
 

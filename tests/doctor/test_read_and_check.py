@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from support.doctor_snapshots import (
 from support.prometheus.fake_prometheus import fake_prometheus
 from support.servers.scripted_server import http_response, scripted_server
 from support.service.free_ports import free_port
+from support.service.karrot_service import Service
 
 ROOT = Path(__file__).parents[2]
 CHECKS = [each for _, each in all_checks()]
@@ -65,6 +67,18 @@ def test_all_answers_of_burrow_are_read_and_nothing_is_deleted() -> None:
     assert [event.consumer for event in seen.verdicts] == ["burrow-prod", "billing"]
     assert list(seen.to_karrot) == ["karrot"]
     assert (seen.interval, seen.notifiers["karrot"].threshold) == (30, 1)
+
+
+@pytest.mark.parametrize(("age_s", "expected"), [(30, 30.0), (600, None), (None, None)])
+def test_a_burrow_without_events_is_asked_when_it_started(
+    tmp_path: Path, age_s: int | None, expected: float | None
+) -> None:
+    with fake_burrow(simulated_group("billing")) as asked, Service(tmp_path / "data") as karrot:
+        asked.after(60)
+        asked.server.api.started_s = None if age_s is None else time.time() - age_s
+        seen = read_all(asked.server.url, f"http://127.0.0.1:{karrot.port}", limits=QUICK).karrot
+    assert isinstance(seen, KarrotSeen)
+    assert seen.burrow_age == (None if expected is None else pytest.approx(expected, abs=20))
 
 
 def test_some_of_many_groups_are_read_and_burrow_s_own_group_is_among_them() -> None:
