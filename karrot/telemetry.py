@@ -185,6 +185,11 @@ CONSUMER_UNCOMMITTED = _of_group(
     "Partitions that a member owns and that have no committed offset. Their lag is not known, and no metric of lag "
     "contains it (only with KARROT_WATCH_BOOTSTRAP).",
 )
+CONSUMER_OPEN_TRANSACTION = _of_group(
+    "karrot_consumer_open_transaction_partitions",
+    "Owned partitions on which an open transaction has held back all unread records for a window (only with "
+    "KARROT_WATCH_BOOTSTRAP).",
+)
 
 BUILD_INFO = Metric(
     "karrot_build_info", "info", "Always 1. The labels hold the versions of Karrot and Python.", ("version", "python")

@@ -44,6 +44,7 @@ class BadPartitions(msgspec.Struct):
     REWIND: int
     BEYOND_END: int = 0
     NEVER_COMMITTED: int = 0
+    OPEN_TRANSACTION: int = 0
 
 
 class OpenIncident(msgspec.Struct):

@@ -8,12 +8,26 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from karrot.diagnosis.known_facts import Flow, Known, flows, moved_ms, owner, place_of, places, topic_ids, total
-from karrot.event import ABANDONED, BEYOND_END, LEFT, NEVER_COMMITTED, OPEN_TRANSACTION, PartitionLag, Status
+from karrot.event import (
+    ABANDONED,
+    ABANDONED_BY,
+    BEYOND_END,
+    LEFT,
+    NEVER_COMMITTED,
+    OPEN_TRANSACTION,
+    PartitionLag,
+    Status,
+)
 from karrot.text import count, counted, visible
 
 _STUCK = frozenset({Status.STOP.name, Status.STALL.name})
 _RISK_S = 4 * 3600  # like the alert KarrotRetentionRisk
 _STORM, _SURE_STORM = 5, 15  # a rolling deployment moves the partitions twice for each member
+_ABANDONED = {
+    "named": "The setting KARROT_ABANDONED_GROUPS names it.",
+    "brief": "It was active for less than KARROT_ABANDONED_AFTER.",
+    "idle": "Its topics have got nothing for KARROT_ABANDONED_AFTER, since its members left.",
+}
 _MORE, _LESS, _EQUAL, _HOT = 1.5, 0.75, 0.9, 3
 
 
@@ -36,8 +50,11 @@ class Found(NamedTuple):
 def find(known: Known) -> Found:
     """Find the cause of a group's state."""
     summary = known.state.summary
-    if known.is_cut_off or summary.status_text == ABANDONED:
-        return Found("burrow_cut_off" if known.is_cut_off else "abandoned")
+    if known.is_cut_off:
+        return Found("burrow_cut_off")
+    if summary.status_text == ABANDONED:
+        reason = dict(known.newest.extras).get(ABANDONED_BY) if known.newest else None
+        return Found("abandoned", evidence=[_ABANDONED[reason]] if reason in _ABANDONED else [])
     if summary.status is Status.OK:
         return _at_risk(known, _storm(known) or _went_back(known) or _left(known) or Found("none"))
     if known.state.is_of_burrow:

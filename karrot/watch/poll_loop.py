@@ -22,7 +22,7 @@ from karrot.burrow.notification_rules import NameFilter
 from karrot.burrow.payload import GROUP, LONGEST_EXTRA, to_wire
 from karrot.clock import Clock
 from karrot.deletions import MISSING_MS, MissingGroups
-from karrot.event import ABANDONED, SOURCE_HEADER, TOPIC_IDS, LagEvent, Source, TopicPartition
+from karrot.event import ABANDONED, ABANDONED_BY, SOURCE_HEADER, TOPIC_IDS, LagEvent, Source, TopicPartition
 from karrot.eventlog import watch_data_of_groups
 from karrot.eventlog.base import LogUnavailableError, OverloadedError
 from karrot.eventlog.event_log import EventLog, save_outcome
@@ -251,8 +251,10 @@ class Watcher:
             if event is not None:
                 memory.judged.add(group)
                 rebalances = "rebalances", str(memory.stability[group].rebalances)
-                event = event._replace(extras=(*event.extras, rebalances, *_topic_ids(event, poll.topic_ids)))
                 text = memory.lives[group].text
+                reason = [(ABANDONED_BY, memory.lives[group].reason)] if text == ABANDONED else []
+                extras = (*event.extras, rebalances, *_topic_ids(event, poll.topic_ids), *reason)
+                event = event._replace(extras=extras)
                 is_ended = text == ABANDONED or group not in memory.incidents.open  # OK while waiting ends no incident
                 events.append(memory.incidents.name(without_alarm(event, text) if text and is_ended else event))
         events += self._deleted(dead, memory, now_ms)
@@ -333,6 +335,7 @@ class Watcher:
         for group, described in poll.described.items():
             committed, rings = poll.committed.get(group), memory.rings.groups.get(group, {})
             beyond_end = sum(ring.beyond_end >= BEYOND_END_POLLS and not ring.is_left for ring in rings.values())
+            held = sum(ring.is_owned and (ring.held or 0) >= memory.rings.intervals for ring in rings.values())
             yield GroupHealth(
                 group,
                 described.state,
@@ -343,6 +346,7 @@ class Watcher:
                 beyond_end=None if committed is None else beyond_end,
                 uncommitted=None if committed is None else len(self._uncommitted(poll, group)),
                 abandoned=memory.lives[group].text == ABANDONED,
+                open_transactions=None if committed is None else held,
             )
 
     def _uncommitted(self, poll: Poll, group: str) -> set[TopicPartition]:

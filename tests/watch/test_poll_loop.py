@@ -458,7 +458,7 @@ def test_values_that_only_kafka_has_are_returned_with_the_verdict(rig: Rig) -> N
     rig.poll()
     rig.kafka.put("g", {A: 900, B: 950}, make_member(A, B))
     rig.poll()
-    assert rig.health() == {"g": GroupHealth("g", "Stable", 1, 1, 1, 20, 0, 0, 0)}
+    assert rig.health() == {"g": GroupHealth("g", "Stable", 1, 1, 1, 20, 0, 0, 0, open_transactions=0)}
 
 
 def test_a_lag_that_retention_deleted_is_lost_as_long_as_something_is_left_to_read_and_no_incident_after(

@@ -477,6 +477,20 @@ def test_the_page_of_an_abandoned_group_says_why_it_causes_no_incident() -> None
     assert "0 of 1</span>" in text
 
 
+@pytest.mark.parametrize(
+    ("reason", "sentence"),
+    [
+        ("named", "The setting KARROT_ABANDONED_GROUPS names it."),
+        ("brief", "It was active for less than KARROT_ABANDONED_AFTER."),
+        ("idle", "Its topics have got nothing for KARROT_ABANDONED_AFTER, since its members left."),
+    ],
+)
+def test_the_page_of_an_abandoned_group_says_by_which_rule_it_is_abandoned(reason: str, sentence: str) -> None:
+    event = make_abandoned("job-1")._replace(extras=(("abandoned_by", reason),))
+    text = read(take(make_website(), event), "/group", cluster="prod-eu", consumer="job-1")
+    assert f'<ul class="evidence"><li>{sentence}</li></ul>' in text
+
+
 def test_a_left_partition_comes_last_without_a_lag_and_is_not_bad() -> None:
     left = make_partition(topic="old", status_text="LEFT", current_lag=None, log_end=91_000, log_start=1_000)
     well = make_partition(topic="new", status_text="OK", current_lag=0)

@@ -220,6 +220,7 @@ _WATCHED: tuple[tuple[Metric, Callable[[GroupHealth], float | None]], ...] = (
     (telemetry.CONSUMER_RETENTION_MARGIN, lambda group: group.retention_margin),
     (telemetry.CONSUMER_BEYOND_END, lambda group: group.beyond_end),
     (telemetry.CONSUMER_UNCOMMITTED, lambda group: group.uncommitted),
+    (telemetry.CONSUMER_OPEN_TRANSACTION, lambda group: group.open_transactions),
 )
 
 

@@ -179,7 +179,9 @@ def _group_fields(state: GroupState, cut_off: Collection[str]) -> dict[str, Any]
         "lag_seconds_kind": None if kind is None else kind.name.lower(),
         "lag_seconds_topic": None if oldest is None else oldest.topic,
         "lag_seconds_partition": None if oldest is None else oldest.partition,
-        "bad_partitions": bodies.BadPartitions(*summary.bad, (summary.beyond_end or (0,))[0], summary.never_committed),
+        "bad_partitions": bodies.BadPartitions(
+            *summary.bad, (summary.beyond_end or (0,))[0], summary.never_committed, summary.open_transactions
+        ),
         "kind": summary.kind.value,
         "source": summary.source.value,
         "observed_at": instant(summary.observed_at_ms),
