@@ -79,9 +79,7 @@ class Source(Enum):
 
 
 TOPIC_IDS: Final = "topic_ids"
-ABANDONED_BY: Final = "abandoned_by"
-"""The names of two extras of `watch`. TOPIC_IDS has Kafka's ids of the group's topics: ``a=UZIT6hZ1Rkq1NrEy74N7xg``.
-ABANDONED_BY has the reason of ABANDONED: ``named``, ``brief`` or ``idle``."""
+"""The name of the extra of `watch` that has Kafka's ids of the group's topics: ``orders=UZIT6hZ1Rkq1NrEy74N7xg``."""
 
 TEST_CLUSTERS: Final = ("karrot-sample", "try")
 """The clusters of `karrot send-sample` and of the command on the first page. Metrics and counts omit their groups."""

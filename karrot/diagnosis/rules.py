@@ -8,16 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from karrot.diagnosis.known_facts import Flow, Known, flows, moved_ms, owner, place_of, places, topic_ids, total
-from karrot.event import (
-    ABANDONED,
-    ABANDONED_BY,
-    BEYOND_END,
-    LEFT,
-    NEVER_COMMITTED,
-    OPEN_TRANSACTION,
-    PartitionLag,
-    Status,
-)
+from karrot.event import ABANDONED, BEYOND_END, LEFT, NEVER_COMMITTED, OPEN_TRANSACTION, PartitionLag, Status
 from karrot.text import count, counted, visible
 
 _STUCK = frozenset({Status.STOP.name, Status.STALL.name})
@@ -53,7 +44,7 @@ def find(known: Known) -> Found:
     if known.is_cut_off:
         return Found("burrow_cut_off")
     if summary.status_text == ABANDONED:
-        reason = dict(known.newest.extras).get(ABANDONED_BY) if known.newest else None
+        reason = dict(known.newest.extras).get(ABANDONED.lower()) if known.newest else None
         return Found("abandoned", evidence=[_ABANDONED[reason]] if reason in _ABANDONED else [])
     if summary.status is Status.OK:
         return _at_risk(known, _storm(known) or _went_back(known) or _left(known) or Found("none"))

@@ -19,7 +19,7 @@ from karrot.burrow.client import (
     Unaddressable,
     ZooKeeperConfig,
 )
-from karrot.doctor.reader_helpers import Parts, Unread, netloc, read_samples
+from karrot.doctor.reader_helpers import Parts, Unread, netloc
 from karrot.event import LagEvent, has_burrow_name
 from karrot.http_client import HttpClient, Limits, RequestFailed
 
@@ -28,9 +28,6 @@ T = TypeVar("T")
 WEBHOOK_PATH = "/burrow"
 GROUPS_ASKED = 50
 """The maximum number of verdicts read per cluster. Burrow evaluates a group again for each request."""
-
-START_S = 60
-"""The seconds for which a Burrow that has just started sends nothing."""
 
 _KARROTS_ANSWER = b'"code":"method_not_allowed"'
 _NOT_ALLOWED = 405
@@ -88,11 +85,6 @@ class BurrowSeen:
         """Seconds between evaluations: the smallest interval of all notifiers; without notifiers, Burrow's default."""
         return min((each.interval for each in self.notifiers.values()), default=60)
 
-    @property
-    def patience(self) -> int:
-        """The seconds within which a Burrow that has just started, or lost an event, must have sent one."""
-        return 2 * self.interval + START_S
-
 
 def read_burrow(url: str, limits: Limits, *, karrot_url: str | None = None) -> BurrowSeen:
     """Read Burrow's configuration, lists and verdicts, and change nothing. Raises `RequestFailed` without an answer."""
@@ -121,16 +113,6 @@ def read_burrow(url: str, limits: Limits, *, karrot_url: str | None = None) -> B
             karrot_url=karrot_url,
             unread=tuple(parts.unread),
         )
-
-
-def burrow_started_s(url: str, limits: Limits) -> float | None:
-    """Read when Burrow started, in epoch seconds. Burrow evaluates every group for this, so read it only if needed."""
-    try:
-        with HttpClient(url, limits) as client:
-            started = [each for each in read_samples(client) if each.name == "process_start_time_seconds"]
-    except RequestFailed:
-        return None
-    return started[0].value if started else None
 
 
 def is_for_karrot(name: str, notifier: NotifierModule, karrot_url: str | None) -> bool:

@@ -43,7 +43,7 @@ class KarrotSeen:
 
     ``settings``, ``reporters``, ``groups`` and ``rejects`` are ``None`` if they could not be read. ``has_all_groups``
     is false if there were too many groups to read all. ``histories`` has the newest events of some groups, newest
-    first. ``burrow_age`` is the age in seconds of a Burrow whose first events are not due yet, or else ``None``.
+    first.
     """
 
     url: str
@@ -57,7 +57,6 @@ class KarrotSeen:
     histories: Mapping[GroupKey, Sequence[GroupEvent]] = field(default_factory=dict)
     samples: Sequence[Sample] = ()
     unread: Sequence[Unread] = ()
-    burrow_age: float | None = None
 
     def setting(self, name: str) -> str:
         """Return a setting as a string; an empty string if the setting is not set or was not read."""

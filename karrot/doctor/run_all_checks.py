@@ -1,7 +1,8 @@
 """Runs the doctor: reads the programs whose URLs are given, and runs every check on the data."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -15,10 +16,10 @@ from karrot.doctor.checks import (
     verdicts_arrive_in_time_and_unchanged,
 )
 from karrot.doctor.read_and_check_prometheus import PrometheusSeen, read_prometheus, target
-from karrot.doctor.read_burrow import BurrowSeen, burrow_started_s, read_burrow
+from karrot.doctor.read_burrow import BurrowSeen, read_burrow
 from karrot.doctor.read_karrot import KarrotSeen, read_karrot
-from karrot.doctor.reader_helpers import Unreachable, Unread
-from karrot.http_client import Limits, RequestFailed
+from karrot.doctor.reader_helpers import Unreachable, Unread, read_samples
+from karrot.http_client import HttpClient, Limits, RequestFailed
 from karrot.runbooks_and_remedies import WATCH
 
 T = TypeVar("T")
@@ -30,6 +31,9 @@ _CHECKS: dict[tuple[str, ...], Sequence[Check]] = {
     ("Prometheus",): (target,),
 }
 """The checks by the programs that they need, in the order of the documentation."""
+
+_FIRST_S = 60
+"""The seconds for which a Burrow that has just started sends nothing."""
 
 _ORDER = list(Level)
 _WHERE = "burrow.md#karrot-doctor"
@@ -47,6 +51,8 @@ class Snapshot:
     burrow: BurrowSeen | Unreachable | None = None
     karrot: KarrotSeen | Unreachable | None = None
     prometheus: PrometheusSeen | Unreachable | None = None
+    burrow_age: float | None = None
+    """The age in seconds of a Burrow whose first events are not due yet. ``None`` for any other Burrow."""
 
 
 def read_all(
@@ -61,17 +67,26 @@ def read_all(
     how = limits or Limits()
     of_burrow = _read(burrow, partial(read_burrow, limits=how, karrot_url=karrot))
     of_karrot = _read(karrot, partial(read_karrot, limits=how, token=token))
-    if isinstance(of_burrow, BurrowSeen) and isinstance(of_karrot, KarrotSeen):
-        heard = [of_karrot.heard.get(cluster, float("inf")) for cluster in of_burrow.groups]
-        if max(heard, default=0) > of_burrow.patience:
-            started_s = burrow_started_s(of_burrow.url, how)
-            age = float("inf") if started_s is None else max(0.0, of_karrot.now.timestamp() - started_s)
-            of_karrot = replace(of_karrot, burrow_age=age if age < of_burrow.patience else None)
     return Snapshot(
         burrow=of_burrow,
         karrot=of_karrot,
         prometheus=_read(prometheus, partial(read_prometheus, limits=how, karrot_url=karrot)),
+        burrow_age=_burrow_age(of_burrow, of_karrot, how),
     )
+
+
+def _burrow_age(burrow: object, karrot: object, limits: Limits) -> float | None:
+    """Read when Burrow started, if Karrot misses its events: Burrow evaluates every group for its ``/metrics``."""
+    if not isinstance(burrow, BurrowSeen) or not isinstance(karrot, KarrotSeen):
+        return None
+    due_s, never = 2 * burrow.interval + _FIRST_S, float("inf")
+    if all(karrot.heard.get(cluster, never) <= due_s for cluster in burrow.groups):
+        return None
+    with suppress(RequestFailed), HttpClient(burrow.url, limits) as client:
+        found = [each.value for each in read_samples(client) if each.name == "process_start_time_seconds"]
+        age = max(0.0, karrot.now.timestamp() - found[0]) if found else never
+        return age if age < due_s else None
+    return None
 
 
 def _read(url: str | None, read: Callable[[str], T]) -> T | Unreachable | None:
@@ -105,7 +120,14 @@ def examine(seen: Snapshot) -> list[Finding]:
     read = {name: side for name, side in sides.items() if side is not None and not isinstance(side, Unreachable)}
     for needed in sorted(_CHECKS, key=len):
         if read.keys() >= set(needed):
-            found += [finding for check in _CHECKS[needed] for finding in check(*(read[name] for name in needed))]
+            for check in _CHECKS[needed]:
+                findings = check(*(read[name] for name in needed))
+                is_early = seen.burrow_age is not None and "KarrotBurrowSilent" in check.runbooks
+                if is_early and any(each.level is Level.FAULT for each in findings):
+                    what = f"Burrow started {seen.burrow_age:.0f} s ago, and its first events are not due yet"
+                    remedy = "run karrot doctor again after a minute and two of Burrow's intervals"
+                    findings = [_finding(Level.NOTE, check.name, what, remedy)]
+                found += findings
     return sorted(found, key=lambda finding: _ORDER.index(finding.level))
 
 

@@ -7,14 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from confluent_kafka import (
-    Consumer,
-    ConsumerGroupState,
-    ConsumerGroupTopicPartitions,
-    KafkaError,
-    KafkaException,
-    TopicCollection,
-)
+from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import TopicCollection as Topics
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # the library's __init__ lacks __all__
     AdminClient,
@@ -146,9 +140,7 @@ class KafkaCluster:
         return {topic: len(found[topic].partitions) for topic in topics if topic in found}
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        if not topics:
-            return {}
-        futures = self._ask(self._admin.describe_topics, TopicCollection(list(topics)))
+        futures = self._ask(self._admin.describe_topics, Topics(list(topics))) if topics else {}
         known = {} if isinstance(futures, Failure) else {topic: self._result(futures[topic]) for topic in futures}
         ids = {topic: str(each.topic_id) for topic, each in known.items() if not isinstance(each, Failure)}
         return {topic: each for topic, each in ids.items() if each != _NO_ID}

@@ -22,7 +22,7 @@ from karrot.burrow.notification_rules import NameFilter
 from karrot.burrow.payload import GROUP, LONGEST_EXTRA, to_wire
 from karrot.clock import Clock
 from karrot.deletions import MISSING_MS, MissingGroups
-from karrot.event import ABANDONED, ABANDONED_BY, SOURCE_HEADER, TOPIC_IDS, LagEvent, Source, TopicPartition
+from karrot.event import ABANDONED, SOURCE_HEADER, TOPIC_IDS, LagEvent, Source, TopicPartition
 from karrot.eventlog import watch_data_of_groups
 from karrot.eventlog.base import LogUnavailableError, OverloadedError
 from karrot.eventlog.event_log import EventLog, save_outcome
@@ -252,7 +252,7 @@ class Watcher:
                 memory.judged.add(group)
                 rebalances = "rebalances", str(memory.stability[group].rebalances)
                 text = memory.lives[group].text
-                reason = [(ABANDONED_BY, memory.lives[group].reason)] if text == ABANDONED else []
+                reason = [(ABANDONED.lower(), memory.lives[group].reason)] if text == ABANDONED else []
                 extras = (*event.extras, rebalances, *_topic_ids(event, poll.topic_ids), *reason)
                 event = event._replace(extras=extras)
                 is_ended = text == ABANDONED or group not in memory.incidents.open  # OK while waiting ends no incident

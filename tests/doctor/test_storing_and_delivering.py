@@ -181,20 +181,6 @@ def test_a_silent_cluster_is_a_fault() -> None:
     )
 
 
-def test_the_silence_of_a_burrow_that_has_just_started_is_no_fault() -> None:
-    silent, never = (metric_sample("karrot_last_event_timestamp_seconds", at, cluster="prod") for at in (1, 0))
-    other = metric_sample("karrot_events_rejected_total", 0, code="unauthorized")
-    for snapshot in (
-        karrot_snapshot(silent, burrow_age=40.0),
-        karrot_snapshot(never, burrow_age=40.0),
-        karrot_snapshot(samples=(other,), burrow_age=40.0),
-    ):
-        assert only_finding(checks.silence, snapshot)[:2] == (
-            "note",
-            "Burrow started 40 s ago, and its first events are not due yet",
-        )
-
-
 @pytest.mark.parametrize(
     ("cluster", "argument"),
     [("test", "test"), ("a b; rm -rf ~", "'a b; rm -rf ~'"), ("it's", "'it'\"'\"'s'"), ("a\nb", "$'a\\x0ab'")],

@@ -67,15 +67,6 @@ def test_a_notifier_that_fell_silent_is_a_fault_while_burrow_lists_groups() -> N
     assert "never accepted an event of it" in only_finding(checks.silent_notifier, burrow_snapshot(), other)[1]
 
 
-def test_a_burrow_that_has_just_started_is_judged_later() -> None:
-    silent = metric_sample("karrot_last_event_timestamp_seconds", 0, cluster="prod")
-    level, what, remedy = only_finding(
-        checks.silent_notifier, burrow_snapshot(), karrot_snapshot(silent, burrow_age=40.0)
-    )
-    assert (level, what) == ("note", "Burrow started 40 s ago, and its first events are not due yet")
-    assert remedy.startswith("run karrot doctor again after")
-
-
 def test_a_silence_is_explained_by_what_the_snapshot_shows() -> None:
     refused = metric_sample("karrot_events_rejected_total", 7, code="unsupported_template")
     silent = metric_sample("karrot_last_event_timestamp_seconds", 0, cluster="prod")

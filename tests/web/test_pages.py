@@ -486,7 +486,7 @@ def test_the_page_of_an_abandoned_group_says_why_it_causes_no_incident() -> None
     ],
 )
 def test_the_page_of_an_abandoned_group_says_by_which_rule_it_is_abandoned(reason: str, sentence: str) -> None:
-    event = make_abandoned("job-1")._replace(extras=(("abandoned_by", reason),))
+    event = make_abandoned("job-1")._replace(extras=(("abandoned", reason),))
     text = read(take(make_website(), event), "/group", cluster="prod-eu", consumer="job-1")
     assert f'<ul class="evidence"><li>{sentence}</li></ul>' in text
 

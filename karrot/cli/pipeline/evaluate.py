@@ -16,7 +16,6 @@ from karrot.cli.options import follow_option, pattern_option, read_span
 from karrot.cli.pipeline import spark_options as shared
 from karrot.cli.pipeline.job_errors import JobCommand
 from karrot.cli.print_table import shown
-from karrot.text import shell_word
 
 if TYPE_CHECKING:
     from karrot.pipeline.evaluate.bucket_state import EvaluateRules
@@ -96,7 +95,7 @@ def evaluate(**asked: Any) -> None:
         clock, stop, cluster = SystemClock(), threading.Event(), asked["cluster"]
         if asked["follow"]:
             end_on_signals(stop)
-        command, tables = f"karrot pipeline evaluate --cluster {shell_word(cluster)}", unleased
+        command, tables = f"karrot pipeline evaluate --cluster {cluster}", unleased
         for name in (evaluate_lease(cluster), *([EVENTS] if _TABLES in receivers else [])):
             tables = ending.enter_context(writing(spark, tables, name, command, wait=asked["wait"], stop=stop))
         checkpoint = shared.checkpoint_in(spark, asked, tables.checkpoint(evaluate_lease(cluster)))

@@ -14,7 +14,6 @@ from karrot.cli.errors import NotDone, Refused, end_on_signals
 from karrot.cli.options import follow_option, json_option, name_option, read_span
 from karrot.cli.pipeline import spark_options as shared
 from karrot.cli.pipeline.job_errors import JobCommand
-from karrot.text import shell_word
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,7 +92,7 @@ def offsets(**asked: Any) -> None:
         stop = threading.Event()
         if follow:
             end_on_signals(stop)
-        command = f"karrot pipeline offsets --cluster {shell_word(cluster)}"
+        command = f"karrot pipeline offsets --cluster {cluster}"
         with writing(spark, tables, offsets_lease(cluster), command, wait=asked["wait"], stop=stop) as leased:
             checkpoint = shared.checkpoint_in(spark, asked, leased.checkpoint(offsets_lease(cluster)))
             if reached is not None:

@@ -105,8 +105,3 @@ def only_if(is_there: object) -> None:
 
 
 fault, warn, note = (partial(Problem, level) for level in (Level.FAULT, Level.WARN, Level.NOTE))
-
-
-def too_early(age_s: float) -> Problem:
-    what = f"Burrow started {age_s:.0f} s ago, and its first events are not due yet"
-    return note(what, "run karrot doctor again after a minute and two of Burrow's intervals")

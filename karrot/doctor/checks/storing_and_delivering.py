@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from karrot.doctor.checks import Check, Problem, check, fault, note, only_if, too_early, warn
+from karrot.doctor.checks import Check, Problem, check, fault, note, only_if, warn
 from karrot.doctor.read_karrot import KarrotSeen
 from karrot.runbooks_and_remedies import CODES, REFUSED_LATELY_S, WATCH, runbook_of_failing
 from karrot.text import counted_plain, shell_word
@@ -150,18 +150,16 @@ def silence(seen: KarrotSeen) -> Iterator[Problem]:
     from_kafka |= {each.labels["cluster"].casefold() for each in seen.of("karrot_watch_last_poll_timestamp_seconds")}
     for cluster, age in seen.heard.items():
         if age > seen.stale_after and cluster.casefold() not in from_kafka:
-            if seen.burrow_age is not None:
-                yield too_early(seen.burrow_age)
-                return
             what = f"never sent an event{that}" if age == float("inf") else f"sent its last event{that} {age:.0f} s ago"
             forget = f"run karrot forget-cluster {shell_word(cluster)} --karrot {seen.url}"
             gone = "take it out of KARROT_EXPECTED_CLUSTERS" if age == float("inf") else forget
             yield fault(f"the Burrow of {cluster} {what}", f"{by_burrow}{gone}")
     # Neither watch nor evaluate needs a Burrow.
     if not (seen.heard or from_kafka or WATCH in seen.components):
-        burrow_toml = f"the section that karrot burrow-config --karrot {seen.url} prints to burrow.toml"
-        never = fault(f"no Burrow ever sent an event{that}", f"{seen.unless_refused}add {burrow_toml}")
-        yield never if seen.burrow_age is None else too_early(seen.burrow_age)
+        yield fault(
+            f"no Burrow ever sent an event{that}",
+            f"{seen.unless_refused}add the section that karrot burrow-config --karrot {seen.url} prints to burrow.toml",
+        )
 
 
 @check("KarrotBurrowCutOff", success="Burrow still reads commits from Kafka", where="burrow.md#cut-off-from-kafka")

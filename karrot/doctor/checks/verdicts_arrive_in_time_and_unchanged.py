@@ -6,8 +6,8 @@ from itertools import pairwise
 from statistics import mean
 
 from karrot.api.bodies import GroupEvent
-from karrot.doctor.checks import Check, Problem, check, fault, only_if, too_early, warn
-from karrot.doctor.read_burrow import START_S, BurrowSeen, admits
+from karrot.doctor.checks import Check, Problem, check, fault, only_if, warn
+from karrot.doctor.read_burrow import BurrowSeen, admits
 from karrot.doctor.read_karrot import KarrotSeen
 from karrot.doctor.reader_helpers import netloc
 from karrot.event import GroupKey, has_burrow_name
@@ -16,6 +16,7 @@ from karrot.text import counted_plain, some
 _LINES = "burrow.md#why-each-line"
 _WRONG = "burrow.md#when-something-is-wrong"
 _DOCTOR = "burrow.md#karrot-doctor"
+_START_S = 60
 _FEWEST_GAPS = 5
 _INTERVALS_BACK = 30
 _RARE, _TOO_MANY = 1.25, 1.6
@@ -24,14 +25,14 @@ _RARE, _TOO_MANY = 1.25, 1.6
 @check(success="events arrive often enough for KARROT_STALE_AFTER", where=_WRONG)
 def stale_after(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Problem]:
     """Burrow's interval is too long for KARROT_STALE_AFTER. So groups vanish and come back."""
-    remedy = f"[notifier.NAME] interval = 30, or KARROT_STALE_AFTER={2 * burrow.interval + START_S}"
+    remedy = f"[notifier.NAME] interval = 30, or KARROT_STALE_AFTER={2 * burrow.interval + _START_S}"
     what = f"Burrow evaluates every {burrow.interval} s, and KARROT_STALE_AFTER is {karrot.stale_after:.0f} s"
     only_if(burrow.notifiers and karrot.settings)
     if burrow.interval <= 0:
         yield fault('an interval is not a whole number of seconds (such as "30s")', "[notifier.NAME] interval = 30")
     elif 2 * burrow.interval >= karrot.stale_after:
         yield fault(f"{what}: groups vanish and come back", remedy)
-    elif 2 * burrow.interval + START_S > karrot.stale_after:
+    elif 2 * burrow.interval + _START_S > karrot.stale_after:
         yield warn(f"{what}: one lost event makes a group vanish", remedy)
 
 
@@ -52,11 +53,9 @@ def expire_cache(burrow: BurrowSeen, _: KarrotSeen) -> Iterator[Problem]:
 def silent_notifier(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Problem]:
     """Burrow lists groups of a cluster, but Karrot got no event of the cluster for two intervals and a minute."""
     only_if(any(burrow.groups.values()) and karrot.samples and burrow.to_karrot)
+    patience = 2 * burrow.interval + _START_S
     for cluster, groups in burrow.groups.items():
-        if groups and (age := karrot.heard.get(cluster, float("inf"))) > burrow.patience:
-            if karrot.burrow_age is not None:
-                yield too_early(karrot.burrow_age)
-                return
+        if groups and (age := karrot.heard.get(cluster, float("inf"))) > patience:
             when = "never accepted an event of it" if age == float("inf") else f"accepted the last one {age:.0f} s ago"
             yield fault(
                 f"Burrow lists {counted_plain(len(groups), 'group')} of {cluster}, but Karrot {when}",
@@ -99,7 +98,7 @@ def missing_groups(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Problem]:
             yield warn(
                 f"Burrow lists {many} of {cluster} that Karrot does not know: {some(missing)}",
                 "check group-denylist, threshold and send-once of [notifier.NAME], and the refused events at "
-                f"{karrot.url}/rejects; Burrow sends a new group within {START_S + burrow.interval} s",
+                f"{karrot.url}/rejects; Burrow sends a new group within {_START_S + burrow.interval} s",
             )
 
 
