@@ -78,8 +78,7 @@ class Source(Enum):
     KAFKA = "kafka"
 
 
-TOPIC_IDS: Final = "topic_ids"
-"""The name of the extra of `watch` that has Kafka's ids of the group's topics: ``orders=UZIT6hZ1Rkq1NrEy74N7xg``."""
+TOPIC_IDS: Final = "topic_ids"  # the extra of `watch` with Kafka's ids: orders=UZIT6hZ1Rkq1NrEy74N7xg
 
 TEST_CLUSTERS: Final = ("karrot-sample", "try")
 """The clusters of `karrot send-sample` and of the command on the first page. Metrics and counts omit their groups."""

@@ -28,9 +28,7 @@ _REMEDIES = {
     503: "Karrot cannot store events now: Karrot's log and, with the API token, /readyz give the reason",
 }
 
-_SENDS_S = 120
-"""A cluster whose newest event is younger still sends: Burrow repeats every verdict within a minute."""
-
+_SENDS_S = 120  # Burrow repeats every verdict within a minute
 _WINDOW_MS = 9 * 60_000
 """The duration of a window of ten commits, one commit each minute."""
 
@@ -111,11 +109,10 @@ def _commit(at_ms: int, *, offset: int, lag: int) -> OffsetSample:
 def forget_cluster(cluster: str, url: str, user: str | None, *, yes: bool) -> None:
     """Make Karrot forget a cluster that sends no events any more: its groups, and when it was heard.
 
-    The cluster comes back with its next event. So without --yes, the command refuses a cluster with an event of the
-    last two minutes. The command reads the groups with the token in KARROT_API_TOKEN (or
-    KARROT_API_TOKEN_FILE), and posts their deletion as `karrot send-sample` posts a sample, with the same credentials.
-    The exit code is 1 if Karrot does not know the cluster, if the cluster still sends, or if Karrot does not accept a
-    deletion.
+    The cluster comes back with its next event. So without --yes, the command refuses a cluster that has sent an event
+    in the last two minutes. It reads the groups with the token in KARROT_API_TOKEN (or KARROT_API_TOKEN_FILE), and
+    posts their deletion as `karrot send-sample` posts a sample, with the same credentials. The exit code is 1 if Karrot
+    does not know the cluster, if the cluster still sends, or if Karrot does not accept a deletion.
     """
     from karrot.api.bodies import Heartbeat
     from karrot.doctor.reader_helpers import read_groups, read_samples
@@ -134,8 +131,7 @@ def forget_cluster(cluster: str, url: str, user: str | None, *, yes: bool) -> No
             raise NotDone(str(error)) from None
         if not groups and not any(each.value and each.labels.get("cluster") == label_value(cluster) for each in heard):
             raise NotDone(f"Karrot knows no cluster {cluster!r}: check its name on the home page")
-        ages = ((now - each.last_event_at).total_seconds() for each in groups if each.last_event_at)
-        age = min(ages, default=_SENDS_S)
+        age = min(((now - each.last_event_at).total_seconds() for each in groups if each.last_event_at), default=1e9)
         if age < _SENDS_S and not yes and cluster not in TEST_CLUSTERS:
             raise NotDone(
                 f"{cluster!r} still sends: its newest event came {age:.0f} s ago, and the next one brings it back. "

@@ -77,8 +77,7 @@ class Flow(NamedTuple):
 
 def gather(log: EventLog, state: GroupState) -> Known:
     """Read what the log knows. Raises `LogUnavailableError`."""
-    listed, source, incident = log.listed(state), state.summary.source, state.incident
-    cut_off = burrow_cut_off.cut_off(log)
+    listed, source, cut_off = log.listed(state), state.summary.source, burrow_cut_off.cut_off(log)
     known = Known(
         now_ms=log.wall_ms_at(log.log_time_ms()),
         state=state.without_old_lag(cut_off),
@@ -88,7 +87,7 @@ def gather(log: EventLog, state: GroupState) -> Known:
         watched=watch_data_of_groups.live(log, state.key),
         is_cut_off=state.has_old_lag(cut_off),
     )
-    began_ms = incident.since_ms if incident.open_id and incident.since_ms else 0
+    began_ms = (state.incident.open_id and state.incident.since_ms) or 0
     events = [each for each in log.recent([state.key], READ_LIMIT)[0] if each.summary.kind is not Kind.DELETED]
     polled = [each for each in events if each.summary.source is Source.KAFKA]
     fine = [each for each in events if each.summary.status is Status.OK and each.summary.source is source]

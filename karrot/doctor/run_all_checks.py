@@ -32,9 +32,6 @@ _CHECKS: dict[tuple[str, ...], Sequence[Check]] = {
 }
 """The checks by the programs that they need, in the order of the documentation."""
 
-_FIRST_S = 60
-"""The seconds for which a Burrow that has just started sends nothing."""
-
 _ORDER = list(Level)
 _WHERE = "burrow.md#karrot-doctor"
 _REMEDIES = {
@@ -79,12 +76,12 @@ def _burrow_age(burrow: object, karrot: object, limits: Limits) -> float | None:
     """Read when Burrow started, if Karrot misses its events: Burrow evaluates every group for its ``/metrics``."""
     if not isinstance(burrow, BurrowSeen) or not isinstance(karrot, KarrotSeen):
         return None
-    due_s, never = 2 * burrow.interval + _FIRST_S, float("inf")
-    if all(karrot.heard.get(cluster, never) <= due_s for cluster in burrow.groups):
-        return None
+    due_s, never = 2 * burrow.interval + 60, float("inf")  # it sends nothing in its first 60 s
+    is_heard = all(karrot.heard.get(cluster, never) <= due_s for cluster in burrow.groups)
     with suppress(RequestFailed), HttpClient(burrow.url, limits) as client:
-        found = [each.value for each in read_samples(client) if each.name == "process_start_time_seconds"]
-        age = max(0.0, karrot.now.timestamp() - found[0]) if found else never
+        samples = [] if is_heard else read_samples(client)
+        starts = (each.value for each in samples if each.name == "process_start_time_seconds")
+        age = max(0.0, karrot.now.timestamp() - next(starts, -never))
         return age if age < due_s else None
     return None
 

@@ -40,7 +40,6 @@ _READ: Mapping[str, Any] = {
     "fetch.max.bytes": 1_048_576,
     "fetch.wait.max.ms": 10,
 }
-_NO_ID = "A" * 22  # Kafka before 2.8
 _NOT_READ = Failure("_timed_out", "Kafka did not send the first unread record in time")
 _NO_PARTITION = Failure("unknown_topic_or_part", "there is no such partition")
 _NO_LEADER = Failure("leader_not_available", "no broker leads the partition")
@@ -143,7 +142,7 @@ class KafkaCluster:
         futures = self._ask(self._admin.describe_topics, Topics(list(topics))) if topics else {}
         known = {} if isinstance(futures, Failure) else {topic: self._result(futures[topic]) for topic in futures}
         ids = {topic: str(each.topic_id) for topic, each in known.items() if not isinstance(each, Failure)}
-        return {topic: each for topic, each in ids.items() if each != _NO_ID}
+        return {topic: each for topic, each in ids.items() if each != "A" * 22}  # Kafka before 2.8
 
     def close(self) -> None:
         """Do nothing, because Python closes the client with its last reference."""

@@ -252,9 +252,11 @@ class Watcher:
                 memory.judged.add(group)
                 rebalances = "rebalances", str(memory.stability[group].rebalances)
                 text = memory.lives[group].text
-                reason = [(ABANDONED.lower(), memory.lives[group].reason)] if text == ABANDONED else []
-                extras = (*event.extras, rebalances, *_topic_ids(event, poll.topic_ids), *reason)
-                event = event._replace(extras=extras)
+                topics = sorted({one.topic for one in event.partitions} & poll.topic_ids.keys())
+                ids = " ".join(f"{topic}={poll.topic_ids[topic]}" for topic in topics)
+                more = {TOPIC_IDS: ids} if 0 < len(ids) <= LONGEST_EXTRA else {}
+                more |= {ABANDONED.lower(): memory.lives[group].reason} if text == ABANDONED else {}
+                event = event._replace(extras=(*event.extras, rebalances, *more.items()))
                 is_ended = text == ABANDONED or group not in memory.incidents.open  # OK while waiting ends no incident
                 events.append(memory.incidents.name(without_alarm(event, text) if text and is_ended else event))
         events += self._deleted(dead, memory, now_ms)
@@ -388,13 +390,6 @@ class Watcher:
         for what in self._logged.keys() - failures.keys():
             _log.info("can be watched again", what=what)
         self._logged = failures
-
-
-def _topic_ids(event: LagEvent, ids: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the extra with the known ids of the group's topics, if it is short enough for an extra of Burrow's JSON."""
-    text = " ".join(f"{topic}={ids[topic]}" for topic in sorted({one.topic for one in event.partitions} & ids.keys()))
-    if 0 < len(text) <= LONGEST_EXTRA:
-        yield TOPIC_IDS, text
 
 
 def run(watcher: Watcher, stop: threading.Event) -> None:

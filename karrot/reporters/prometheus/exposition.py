@@ -152,9 +152,7 @@ class LogCollector:
         if (cut_off := burrow_cut_off.cut_off(self._log)) != self._cut_off:
             self._known, self._cut_off = {}, cut_off
         known = self._known
-        made = [
-            row if (row := known.get(state.key)) and row.state is state else row_of(state, cut_off) for state in states
-        ]
+        made = [row if (row := known.get(of.key)) and row.state is of else row_of(of, cut_off) for of in states]
         self._known = {row.state.key: row for row in made}
         # Match the shortened label value, because `.*-canary$` on 50,000 characters takes 5 s and blocks the worker.
         exported = [row for row in made if not self._options.excludes(row.consumer)]

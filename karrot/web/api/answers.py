@@ -15,6 +15,7 @@ from karrot.reporters.base import REPORT_NOTE, backlog, read_report
 from karrot.text import EPOCH
 from karrot.web.context import WebContext, if_readable
 
+_Recent = Sequence[StoredSummary] | None
 _FOUND = {LEFT: "the group has left the topic", ABANDONED: "the group is abandoned"}
 
 
@@ -43,11 +44,7 @@ def group_shape(state: GroupState, muted: mutes.Mute | None, cut_off: Collection
 
 
 def group_detail(
-    state: GroupState,
-    muted: mutes.Mute | None,
-    cut_off: Collection[str],
-    listed: Listed | None,
-    recent: Sequence[StoredSummary] | None,
+    state: GroupState, muted: mutes.Mute | None, cut_off: Collection[str], listed: Listed | None, recent: _Recent
 ) -> bodies.GroupDetail:
     """Make the body of a group with all details. An unreadable part is ``None``."""
     is_old = state.has_old_lag(cut_off)

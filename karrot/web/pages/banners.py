@@ -111,9 +111,8 @@ class ServiceHealth(NamedTuple):
 
 def doubt(context: WebContext) -> str:
     """The doubt for the corner of every page, at most five seconds old."""
-    read = partial(if_readable, partial(service_health, context), None)
-    health, _ = page_cache().get(doubt, read)
-    return health.doubt if health else ""
+    read = partial(if_readable, lambda: service_health(context).doubt, "")
+    return page_cache().get(doubt, read)[0]
 
 
 def outage(context: WebContext) -> Banner | None:
