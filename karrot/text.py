@@ -1,5 +1,6 @@
 """Formats counts, plurals, durations, times and names for people: one function for each format."""
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -163,3 +164,9 @@ def visible(name: str, longest: int = _LONGEST_NAME) -> str:
 
 def _code_point(char: str) -> str:
     return f"\\u{{{ord(char):x}}}"
+
+
+def redacted(address: str) -> str:
+    """``http://***@host/path?***``: an address without its user, its query and its fragment, which can be secrets."""
+    shown = re.sub(r"(://|//|:).*@", r"\1***@", address, flags=re.DOTALL)
+    return re.sub(r"(/[^?#]*[?#]|[?#][\w-]+=).+", r"\1***", shown, flags=re.DOTALL)

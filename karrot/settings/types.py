@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Generic, NamedTuple, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
+from karrot.text import redacted
+
 T = TypeVar("T")
 Word = TypeVar("Word", bound=str)
 
@@ -170,9 +172,8 @@ def seconds_of(*choices: str) -> ValueKind[int]:
 
 
 def quoted(text: str) -> str:
-    """Format a wrong value for an error: cut after 80 characters, on one line, without the password of an address."""
-    shown = re.sub(r"(://|//|:).*@", r"\1***@", text, flags=re.DOTALL)
-    shown = re.sub(r"(password=?)\S+", r"\1***", shown, flags=re.IGNORECASE)
+    """Format a wrong value for an error: cut after 80 characters, on one line, without the secrets of an address."""
+    shown = re.sub(r"(password=?)\S+", r"\1***", redacted(text), flags=re.IGNORECASE)
     return repr(shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}...")
 
 
@@ -257,7 +258,7 @@ def _read_event_log(text: str) -> str:
     if "://" not in text:
         return one_of("sqlite", "memory").read(text)
     parts = urlsplit(text)
-    is_secret = parts.password is not None or re.search(r"[?&](ssl)?password=", parts.query, re.IGNORECASE)
+    is_secret = parts.password is not None or re.search(r"(^|&)(ssl)?password=", parts.query, re.IGNORECASE)
     _require(parts.scheme in {"postgresql", "postgres"} and not is_secret and text.isprintable())
     return text
 

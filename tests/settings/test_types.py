@@ -152,6 +152,31 @@ def test_a_wrong_value_is_quoted_on_one_short_line_without_a_password() -> None:
     assert types.quoted("a\nb\x1b") == r"'a\nb\x1b'"
     assert types.quoted("postgresql://karrot:p@ss@db/x") == "'postgresql://***@db/x'"
     assert types.quoted("x" * 1000) == f"'{'x' * 80}...'"
+    assert types.quoted("^a/(?:b)[?]c") == "'^a/(?***'"  # it could be an address
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://u:s3cret@h/x",
+        "http://h/x?token=s3cret",
+        "h/x?s3cret",
+        "h?token=s3cret",
+        "//h/x#s3cret",
+        "http://h/x?a@b#s3cret",
+    ],
+)
+def test_no_error_has_the_user_the_query_or_the_fragment_of_an_address(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^--karrot is '.*\*\*\*.*': it must be an http://") as raised:
+        types.checked(types.url, "--karrot", text)
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("query", ["password=s3cret", "sslpassword=s3cret", "sslmode=require&PASSWORD=s3cret"])
+def test_a_database_url_with_a_password_in_its_query_is_refused(query: str) -> None:
+    with pytest.raises(ValueError, match="without a password") as raised:
+        types.checked(types.event_log, "KARROT_EVENT_LOG", f"postgresql://u@h/d?{query}")
+    assert "s3cret" not in str(raised.value)
 
 
 def test_an_error_has_the_wrong_value_and_the_allowed_values() -> None:
