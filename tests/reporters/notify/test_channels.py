@@ -12,6 +12,7 @@ from apprise.plugins.slack import NotifySlack
 from markdown_it import MarkdownIt
 
 from karrot.reporters.notify.routes import Quiet, Sender, read_routes
+from karrot.settings import types
 from support.burrow.lag_events import make_partition
 from support.reporters.notify_rig import NotifyRig, Receiver
 from support.servers.self_signed_certificate import make_self_signed
@@ -165,7 +166,8 @@ WRONG = {
     "x": "FILE: Expected '=' after a key in a key/value pair (at end of document)",
     "": "FILE has no channel: add a table [channels.NAME] with url or url_file",
     "[owners]\na = 1": "FILE: Expected `str`, got `int` - at `$.owners[...]`",
-    '[owners]\n"(" = "team"': "FILE: the pattern is '(': it must be a regular expression",
+    '[owners]\n"(" = "team"': f"FILE: the pattern is '(': it must be {types.shared_pattern.allowed}",
+    "[owners]\n'(?<!x)a' = 'team'": f"FILE: the pattern is '(?<!x)a': it must be {types.shared_pattern.allowed}",
     "[channels.a]": "[channels.a] in FILE: set url or url_file, and not both",
     '[channels.a]\nurl = "json://h"\nurl_file = "f"': "[channels.a] in FILE: set url or url_file, and not both",
     '[channels.a]\nurl = "slak://s3cret"': "[channels.a] in FILE: Apprise cannot send to this URL (scheme: slak)",
