@@ -14,10 +14,9 @@ from random import Random
 import msgspec
 import structlog
 
-from karrot import telemetry
 from karrot.event import GroupKey, Kind, Status
 from karrot.eventlog.base import GroupState, LogUnavailableError, OverloadedError
-from karrot.reporters.base import REPORT_NOTE, Context, Fact, Report, Unreported, retry_delay_s
+from karrot.reporters.base import REPORT_NOTE, Context, Fact, Report, ReportFailed, Unreported, retry_delay_s
 from karrot.reporters.notify.messages import Change, Message, Owners, Told, Writer
 from karrot.reporters.notify.routes import Route, Sender
 from karrot.text import clock, counted
@@ -60,7 +59,12 @@ class Channel:
         self._told = {each.key: each for each in told}
         self.seen_ms: dict[tuple[str, GroupKey, str], int] = {}
         self.sending: tuple[Message, Future[tuple[str, str] | None], float] | None = None
-        self.failures, self.retry_ms, self.fact = 0, 0, "no message yet"
+        self.failures, self.retry_ms, self.fact, self.failure = 0, 0, "no message yet", ("", "")
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last try failed, and a message still waits."""
+        return bool(self.failures and (self.sending or self.seen_ms))
 
     def next_message(self, live: States, bad: States, is_gone: IsGone, now_ms: int, wall_ms: int) -> Message | None:
         """Return the message that is due. ``bad`` are the groups of ``live`` in trouble."""
@@ -126,9 +130,13 @@ class NotifyReporter:
         self._heard_since_ms: dict[str, int] = {}
 
     def report(self, events: Unreported) -> None:
-        """Take all events. The newest states of the groups say what to send."""
+        """Take all events. The newest states of the groups say what to send. Each report says what fails."""
         self._deleted |= {state.key for state in events.groups() if state.summary.kind is Kind.DELETED}
         self.idle()
+        for channel in self._channels:
+            if channel.is_failing:
+                reason, text = channel.failure
+                raise ReportFailed(reason, f"channel {channel.name}: {text}", is_reported=True)
 
     def idle(self) -> None:
         """Send what is due. Delivery also calls this method while there are no new events."""
@@ -192,11 +200,10 @@ class NotifyReporter:
         return not is_done
 
     def _failed(self, channel: Channel, reason: str, text: str, now_ms: int) -> None:
-        channel.failures += 1
+        channel.failures, channel.failure = channel.failures + 1, (reason, text)
         least_s = _THROTTLED_S if reason == "throttled" else 0
         wait_s = max(least_s, retry_delay_s(channel.failures, self._random, most_s=_LONGEST_S))
         channel.retry_ms = now_ms + int(1000 * wait_s)
-        self._context.count(telemetry.REPORTER_FAILURES, reporter=self._context.name, reason=reason)
         waiting = f"{counted(channel.failures, 'failure')} in a row, {counted(len(channel.seen_ms), 'change')} waiting"
         channel.fact = f"{self._time()}: {text} ({waiting})"
         if channel.failures == 1:

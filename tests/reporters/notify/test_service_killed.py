@@ -78,6 +78,8 @@ def test_no_page_answer_or_log_line_has_the_secret_of_a_channel(tmp_path: Path, 
         post(service, "WARN")
         wait_for(lambda: "no connection" in service.get("/reporters", HTML).body.decode())
         wait_for(lambda: "sent a message" in service.get("/reporters", HTML).body.decode())
+        post(service, "WARN")
+        wait_for(lambda: "failing" in service.get("/readyz").body.decode())
         for path in ("/config", "/reporters", "/reporters/notify", "/api/v1/reporters", "/metrics", "/readyz", "/"):
             answer = service.get(path, HTML)
             assert answer.status == 200, path
