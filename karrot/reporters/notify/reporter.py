@@ -26,7 +26,10 @@ _FEW, _LONGEST = 5, 6
 
 _BAD = (Status.WARN, Status.ERR)
 _SILENT_MS = 300_000
-"""A group without verdicts is over after this time in which its cluster has verdicts. After an outage, all are late."""
+"""A group without verdicts is over after this time in which its cluster has verdicts. After an outage, all are late.
+
+A cluster without new verdicts for half of this time is silent: when a source stops, its groups expire one by one.
+"""
 
 _HOUR_MS, _EVERY_MS, _LATE_MS, _LONGEST_S, _THROTTLED_S, _CLOSE_S = 3_600_000, 1000, 30_000, 300.0, 60.0, 3.0
 _log = structlog.get_logger(__name__)
@@ -44,6 +47,28 @@ def in_trouble(states: States) -> States:
     kinds = {Kind.INCIDENT, Kind.UNKNOWN}
     found = (each for each in states.values() if each.summary.kind in kinds and each.summary.status is not Status.OK)
     return {each.key: each for each in found if not each.is_of_burrow and not each.is_test}
+
+
+class Silence:
+    """Knows which groups that are not live are gone: deleted, or silent while their cluster is not."""
+
+    def __init__(self) -> None:
+        self.deleted: set[GroupKey] = set()
+        self._heard_since_ms: dict[str, int] = {}
+        self._now_ms = 0
+
+    def look(self, live: States, now_ms: int) -> None:
+        self.deleted -= live.keys()
+        newest = dict[str, int]()
+        for key, state in live.items():
+            newest[key.cluster] = max(state.log_time_ms, newest.get(key.cluster, 0))
+        heard = [cluster for cluster, at_ms in newest.items() if now_ms - at_ms < _SILENT_MS // 2]
+        self._heard_since_ms = {each: self._heard_since_ms.get(each, now_ms) for each in heard}
+        self._now_ms = now_ms
+
+    def is_gone(self, key: GroupKey) -> bool:
+        since_ms = self._heard_since_ms.get(key.cluster, self._now_ms)
+        return key in self.deleted or self._now_ms - since_ms >= _SILENT_MS
 
 
 class Channel:
@@ -126,12 +151,11 @@ class NotifyReporter:
             for name, (route, sender) in channels.items()
         }
         self._next_ms, self._sent, self._facts = 0, 0, tuple[Fact, ...]()
-        self._deleted: set[GroupKey] = set()
-        self._heard_since_ms: dict[str, int] = {}
+        self._silence = Silence()
 
     def report(self, events: Unreported) -> None:
         """Take all events. The newest states of the groups say what to send. Each report says what fails."""
-        self._deleted |= {state.key for state in events.groups() if state.summary.kind is Kind.DELETED}
+        self._silence.deleted |= {state.key for state in events.groups() if state.summary.kind is Kind.DELETED}
         self.idle()
         for channel in self._channels:
             if channel.is_failing:
@@ -146,13 +170,12 @@ class NotifyReporter:
         self._next_ms = now_ms + _EVERY_MS
         live = {state.key: state for state in self._context.live()}
         bad = in_trouble(live)
-        self._deleted -= live.keys()
-        self._heard_since_ms = {each.cluster: self._heard_since_ms.get(each.cluster, now_ms) for each in live}
+        self._silence.look(live, now_ms)
         for channel, sender in self._channels.items():
             if self._is_sending(channel, now_ms) or now_ms < channel.retry_ms or not self._context.leads():
                 continue
             try:
-                message = channel.next_message(live, bad, self._is_gone, now_ms, wall_ms)
+                message = channel.next_message(live, bad, self._silence.is_gone, now_ms, wall_ms)
             except (LogUnavailableError, OverloadedError):
                 raise
             except Exception as error:  # noqa: BLE001 (the fault of one channel must not silence the others)
@@ -175,12 +198,6 @@ class NotifyReporter:
                 with suppress(TimeoutError, LogUnavailableError, OverloadedError):
                     channel.sending[1].result(_CLOSE_S / len(self._channels))
                     self._is_sending(channel, self._context.log_time_ms())
-
-    def _is_gone(self, key: GroupKey) -> bool:
-        """Whether a group that is not live is deleted, or silent while its cluster is not."""
-        now_ms = self._context.log_time_ms()
-        since_ms = self._heard_since_ms.get(key.cluster, now_ms)
-        return key in self._deleted or now_ms - since_ms >= _SILENT_MS
 
     def _is_sending(self, channel: Channel, now_ms: int) -> bool:
         """Whether a send is in progress. Note the outcome of a send that ended, and a send that is late."""

@@ -91,7 +91,9 @@ def test_deletion_silence_and_an_abandoned_group_close_an_incident(rig: NotifyRi
     rig.tell("NOTFOUND", "deleted", None)
     idle = make_partition(status_text=ABANDONED)
     rig.tell("OK", "abandoned", None, partitions=(idle,), max_lag=idle)
-    rig.run(STALE_AFTER_MS // 1000 + 30)
+    for _ in range(STALE_AFTER_MS // 60_000 + 1):
+        rig.tell("OK", "other", None)
+        rig.run(60)
     closed = [each for each in receiver.messages() if each.startswith("Over")]
     assert len(receiver.seen) == 6
     for consumer, words in ended.items():
@@ -106,6 +108,24 @@ def test_an_outage_of_karrot_or_of_the_source_ends_no_incident(rig: NotifyRig, r
     rig.restart()
     rig.tell("OK", "heard-first", None)
     rig.run(60)
+    rig.tell("ERR")
+    rig.run(60)
+    assert titles(receiver) == ["ERR: orders on prod-eu"]
+
+
+@pytest.mark.parametrize("later_s", [60, 200])
+def test_a_source_that_stops_ends_no_incident_although_its_groups_expire_one_by_one(
+    rig: NotifyRig, receiver: Receiver, later_s: int
+) -> None:
+    for _ in range(6):
+        rig.tell("ERR")
+        rig.tell("OK", "other", None)
+        rig.run(60)
+    rig.run(later_s)
+    rig.tell("OK", "other", None)  # the newest verdict for a long time
+    rig.run(STALE_AFTER_MS // 1000 - later_s - 10)
+    rig.tell("OK", "other", None)  # the source is back
+    rig.run(30)
     rig.tell("ERR")
     rig.run(60)
     assert titles(receiver) == ["ERR: orders on prod-eu"]
