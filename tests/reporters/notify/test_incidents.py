@@ -234,6 +234,30 @@ def test_the_limit_of_an_hour_holds_back_messages_through_a_restart(tmp_path: Pa
     assert titles(receiver)[2:] == ["Trouble: 2 groups on prod-eu (2 WARN)"]
 
 
+def test_a_channel_is_known_by_its_name_and_a_renamed_channel_gets_what_is_open(
+    rig: NotifyRig, tmp_path: Path, receiver: Receiver
+) -> None:
+    def write(name: str, path: str) -> None:
+        (tmp_path / "notify.toml").write_text(f'[channels.{name}]\nurl = "{receiver.url(path)}"\n')
+        rig.restart()
+
+    rig.tell("ERR", "open", "a")
+    rig.tell("ERR", "ended", "b")
+    rig.run(20)
+    rig.tell("OK", "ended", "b")
+    rig.run(20)
+    write("ops", "moved")
+    rig.run(60)
+    assert titles(receiver, "/moved") == []
+    write("renamed", "renamed")
+    rig.run(60)
+    assert titles(receiver, "/renamed") == ["ERR: open on prod-eu"]
+    rig.tell("OK", "open", "a")
+    rig.run(60)
+    assert titles(receiver, "/renamed")[1:] == ["Over: open on prod-eu"]
+    assert len(receiver.messages()) == 3
+
+
 def test_the_reporter_takes_all_events_and_needs_no_new_event_to_send(rig: NotifyRig, receiver: Receiver) -> None:
     feed = Feed("notify", rig.log, rig.clock, Random(1), lambda: rig.reporter)
     rig.tell("WARN")
