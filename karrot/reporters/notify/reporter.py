@@ -108,12 +108,25 @@ class Channel:
         found = sorted((each for each in changes if (each.what == "closed") is (oldest == "closed")), key=_badness)
         return self._writer.many(found) if len(found) > min(_FEW, left) else self._writer.one(found[0], wall_ms)
 
+    def begins(self, message: Message) -> bytes:
+        """Note what the channel may know soon, and return what the log keeps, so that a crash loses no end."""
+        self._told |= {each.told.key: each.told._replace(is_sure=False) for each in _openings(message)}
+        return self._memory()
+
     def sent(self, message: Message, now_ms: int) -> bytes:
         """Note that the channel knows the message now, and return what the log keeps."""
         for what, told, _ in message.changes:
             self._told.pop(told.key, None)
             self._told |= {} if what == "closed" else {told.key: told}
         self._sent_ms.append(now_ms)
+        return self._memory()
+
+    def failed(self, message: Message) -> None:
+        """Note that the channel did not get the message."""
+        for each in _openings(message):
+            self._told.pop(each.told.key, None)
+
+    def _memory(self) -> bytes:
         return msgspec.json.encode((list(self._told.values()), self._sent_ms))
 
     def _changes(self, live: States, bad: States, is_gone: IsGone) -> Iterator[Change]:
@@ -121,7 +134,9 @@ class Channel:
             told, now_id, status = self._told.get(key), state.incident.open_id or "", state.summary.status
             if told and told.incident_id and now_id and told.incident_id != now_id:
                 yield Change("closed", told, state)  # the channel gets the new incident after this message
-            elif status in _BAD and self._route.wants(key):
+                continue
+            told = told if told and told.is_sure else None
+            if status in _BAD and self._route.wants(key):
                 since_ms = state.incident.since_ms or state.summary.observed_at_ms
                 if told is None and status >= Status[self._route.status]:
                     yield Change("opened", Told(key, now_id, status.name, since_ms), state)
@@ -130,6 +145,10 @@ class Channel:
                     yield Change("worse", worse, state)
         over = (key for key in self._told if key not in bad and (key in live or is_gone(key)))
         yield from (Change("closed", self._told[key], live.get(key)) for key in over)
+
+
+def _openings(message: Message) -> list[Change]:
+    return [each for each in message.changes if each.what == "opened"]
 
 
 def _badness(change: Change) -> tuple[bool, int]:
@@ -183,6 +202,8 @@ class NotifyReporter:
                 self._failed(channel, "unexpected", f"the message cannot be written: {type(error).__name__}", now_ms)
                 continue
             if message:
+                if any(_openings(message)):
+                    self._context.remember(f"channel {channel.name}", channel.begins(message))
                 channel.sending = message, Future(), now_ms + _LATE_MS
                 # A service that hangs keeps this thread, and the channel starts no other.
                 threading.Thread(target=_send, args=(sender, *channel.sending[:2]), daemon=True).start()
@@ -212,6 +233,8 @@ class NotifyReporter:
             channel.failures, self._sent, channel.fact = 0, self._sent + 1, f"{self._time()}: sent a message"
         elif is_done or is_late:
             self._failed(channel, *failure, now_ms)
+            if is_done:
+                channel.failed(message)
         if is_done:  # if the log could not note the message, the next call notes it
             channel.sending = None
         return not is_done

@@ -9,6 +9,7 @@ from karrot.delivery import Feed
 from karrot.event import ABANDONED, GroupKey, OffsetSample, Source
 from support.burrow.lag_events import make_partition
 from support.reporters.notify_rig import STALE_AFTER_MS, NotifyRig, Receiver
+from support.waiting import wait_for
 
 HOUR_S = 3600
 
@@ -139,6 +140,36 @@ def test_a_group_with_an_unknown_status_silences_no_other_group(
     rig.tell("ERR")
     rig.run(20)
     assert titles(receiver) == ["ERR: orders on prod-eu"]
+
+
+@pytest.mark.parametrize("status", ["OK", "ERR"])
+def test_a_crash_between_a_message_and_its_note_loses_no_end_of_an_incident(
+    tmp_path: Path, receiver: Receiver, status: str
+) -> None:
+    rig = NotifyRig(tmp_path, f'[channels.hanging]\nurl = "{receiver.url()}?rto=600"\n')
+    receiver.free.clear()
+    rig.tell("ERR")
+    rig.run_until(lambda: receiver.tried == 1)
+    rig.restart()  # the old process is gone, and its message arrives
+    receiver.free.set()
+    wait_for(lambda: len(receiver.seen) == 1)
+    rig.tell(status)
+    rig.run_until(lambda: len(receiver.seen) == 2)
+    rig.tell("OK")
+    rig.run_until(lambda: "sent a message" in rig.facts()["Channel hanging"])
+    rig.run_until(lambda: titles(receiver)[-1].startswith("Over"))
+    assert titles(receiver) == ["ERR: orders on prod-eu"] * (1 + (status == "ERR")) + ["Over: orders on prod-eu"]
+
+
+def test_an_incident_that_no_message_told_has_no_end(rig: NotifyRig, receiver: Receiver) -> None:
+    receiver.status = 500
+    rig.tell("ERR")
+    rig.run(12)
+    assert receiver.tried == 1
+    rig.tell("OK")
+    receiver.status = 200
+    rig.run(60)
+    assert receiver.seen == []
 
 
 def test_an_end_is_told_although_new_incidents_use_up_the_hourly_limit(tmp_path: Path, receiver: Receiver) -> None:
