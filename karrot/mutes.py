@@ -32,10 +32,6 @@ class Mute(msgspec.Struct, frozen=True):
     until: datetime
 
     @property
-    def since_ms(self) -> int:
-        return round(self.since.timestamp() * 1000)
-
-    @property
     def until_ms(self) -> int:
         return round(self.until.timestamp() * 1000)
 

@@ -35,7 +35,7 @@ def replay(
         return explain(Known(tick_ms + ahead_ms, state, event, event.partitions if event else ()))
 
     def muted(keys: Sequence[GroupKey]) -> Collection[GroupKey]:
-        begun = [mute for mute in known_mutes if mute.since_ms <= tick_ms + ahead_ms]
+        begun = [mute for mute in known_mutes if 1000 * mute.since.timestamp() <= tick_ms + ahead_ms]
         return [key for key in keys if mutes.newest(begun, key, tick_ms + ahead_ms)]
 
     writer, live, tick_ms = Writer(external_url, owners, log.event, explained), dict[GroupKey, GroupState](), 0

@@ -86,11 +86,6 @@ class Channel:
         self.sending: tuple[Message, Future[tuple[str, str] | None], float] | None = None
         self.failures, self.retry_ms, self.fact, self.failure = 0, 0, "no message yet", ("", "")
 
-    @property
-    def is_failing(self) -> bool:
-        """Whether the last try failed, and a message still waits."""
-        return bool(self.failures and (self.sending or self.seen_ms))
-
     def next_message(self, live: States, bad: States, is_gone: IsGone, now_ms: int, wall_ms: int) -> Message | None:
         """Return the message that is due. ``bad`` are the groups of ``live`` in trouble."""
         muted = self._muted([*bad, *self._told])
@@ -177,7 +172,7 @@ class NotifyReporter:
         self._silence.deleted |= {state.key for state in events.groups() if state.summary.kind is Kind.DELETED}
         self.idle()
         for channel in self._channels:
-            if channel.is_failing:
+            if channel.failures and (channel.sending or channel.seen_ms):
                 reason, text = channel.failure
                 raise ReportFailed(reason, f"channel {channel.name}: {text}", is_reported=True)
 

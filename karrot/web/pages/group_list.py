@@ -11,7 +11,7 @@ from karrot.event import NO_PROBLEM, AgeKind, GroupKey
 from karrot.eventlog.base import EventSummary, GroupState, Listed, LogUnavailableError
 from karrot.mutes import Mute
 from karrot.web.api.answers import mute_finder
-from karrot.web.api.routes import GroupFilter, star_of
+from karrot.web.api.routes import GroupFilter
 from karrot.web.context import WebContext, if_readable, web_context
 from karrot.web.pages.lag_trend_and_chart_shapes import Spark, Trend, point, recent, spark, trend
 from karrot.web.pages.page_cache import page_cache
@@ -159,10 +159,6 @@ class GroupView(NamedTuple):
     spark: Spark | None
     trend: Trend | None
     mute: Mute | None
-
-    @property
-    def star(self) -> str:
-        return star_of(self.state.key)
 
 
 def select(
