@@ -18,6 +18,7 @@ REFUSED_LATELY_S = 900
 
 _FAILING: Mapping[str, str] = {
     "cloudwatch": "KarrotCloudWatchRefusing",
+    "notify": "KarrotNotifyFailing",
     RESYNC: "KarrotResyncFailing",
     WATCH: "KarrotWatchSilent",
 }

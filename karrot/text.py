@@ -1,5 +1,6 @@
 """Formats counts, plurals, durations, times and names for people: one function for each format."""
 
+import re
 import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -175,3 +176,9 @@ def shell_word(name: str) -> str:
         is_plain = char.isprintable() and char not in "\\'"
         word += char if is_plain else "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
     return f"$'{word}'"
+
+
+def redacted(address: str) -> str:
+    """``http://***@host/path?***``: an address without its user, its query and its fragment, which can be secrets."""
+    shown = re.sub(r"(://|//|:).*@", r"\1***@", address, flags=re.DOTALL)
+    return re.sub(r"(/[^?#]*[?#]|[?#][\w-]+=).+", r"\1***", shown, flags=re.DOTALL)

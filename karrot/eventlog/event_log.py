@@ -204,6 +204,12 @@ class EventLog(ABC):
         """Every live group now, ordered by key."""
         return self._live.read()
 
+    def vanished(self) -> Sequence[GroupKey]:
+        """Every group that has expired or was deleted, until the log forgets it to make room for another."""
+        with self._reading() as connection:
+            found = connection.execute("SELECT cluster, consumer FROM groups WHERE expired OR gone").fetchall()
+        return [GroupKey(rows.text_of(cluster), rows.text_of(consumer)) for cluster, consumer in found]
+
     def group(self, key: GroupKey) -> GroupState | None:
         """One group. ``None`` if the group has expired or is deleted."""
         sql = (

@@ -372,6 +372,32 @@ def test_only_muted_groups_are_marked_even_after_they_vanish_until_the_mute_ends
     assert muted() == set()
 
 
+def test_a_group_that_vanished_stays_muted_after_another_mute_and_a_restart(
+    log: MemoryEventLog, clock: ManualClock
+) -> None:
+    def muted(made: LogCollector) -> str:
+        [family] = [family for family in made.families() if family.metric is CONSUMER_MUTED]
+        return "".join(family.pieces)
+
+    made = collector(log, exclude_consumers="^hidden")
+    for consumer in ("orders-deleted", "orders-silent", "hidden", "billing"):
+        tell(log, consumer=consumer)
+    tell(log, consumer="orders-deleted", status_text="NOTFOUND")
+    clock.advance(300_001)
+    log.expire()
+    mutes.begin(log, make_mute(clock, pattern="orders*", seconds=600))
+    mutes.begin(log, make_mute(clock, id="second", pattern="hidden", seconds=60))
+    expected = "".join(
+        f'karrot_consumer_muted{{cluster="prod-eu",consumer="orders-{name}"}} 1\n' for name in ("deleted", "silent")
+    )
+    assert muted(made) == expected
+    mutes.end(log, lambda mute: mute.id == "second")
+    assert muted(made) == expected
+    assert muted(collector(log)) == expected
+    clock.advance(600_000)
+    assert muted(made) == ""
+
+
 def test_a_group_stays_muted_while_the_mutes_cannot_be_read(
     log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,6 +60,7 @@ def components(seen: KarrotSeen) -> Iterator[Problem]:
 
 @check(
     "KarrotCloudWatchRefusing",
+    "KarrotNotifyFailing",
     "KarrotReporterBacklog",
     success="every reporter passes on its events",
     where="reporters.md",

@@ -27,6 +27,7 @@ from karrot.reporters.prometheus.group_metrics import (
     by_label,
     group_families,
     label_value,
+    labels_of,
     line,
     one,
     opaque,
@@ -165,17 +166,21 @@ class LogCollector:
         return list(rows.values())
 
     def _muted(self, rows: Sequence[ExportedGroup]) -> str:
-        """The lines of the muted groups, and of those that have vanished since. Each group is matched only once."""
+        """The lines of the muted groups, also of those that have vanished. Each group is matched only once."""
+        keys = [row.state.key for row in rows]
         with suppress(LogUnavailableError):
             note = self._log.recall(*mutes.NOTE)
-            if note != self._mutes[0] or len(self._mutes[2]) > 2 * len(rows) + 1000:
-                self._mutes = (note, mutes.decode(note), set(), {})
+            known = self._mutes[1] if note == self._mutes[0] else mutes.decode(note)
+            keys += self._log.vanished() if known else ()
+            if note != self._mutes[0] or len(self._mutes[2]) > 2 * len(keys) + 1000:
+                self._mutes = (note, known, set(), {})
         _, known, matched, ends = self._mutes
         now_ms = self._log.wall_ms_at(self._log.log_time_ms())
-        for row in [row for row in rows if row.state.key not in matched] if known else ():
-            matched.add(row.state.key)
-            if mute := mutes.newest(known, row.state.key, now_ms):
-                ends[f"{telemetry.CONSUMER_MUTED.name}{{{row.text}}} 1\n"] = mute.until_ms
+        for key in [key for key in keys if key not in matched] if known else ():
+            matched.add(key)
+            mute = mutes.newest(known, key, now_ms)
+            if mute and not self._options.excludes(label_value(key.consumer)):
+                ends[f"{telemetry.CONSUMER_MUTED.name}{{{labels_of(key)}}} 1\n"] = mute.until_ms
         return "".join([text for text, end_ms in [*ends.items()] if end_ms > now_ms])
 
     def _partitions(self, rows: Sequence[ExportedGroup]) -> Iterator[Family]:

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from karrot import telemetry
-from karrot.event import ABANDONED, AgeKind, PartitionLag, Status
+from karrot.event import ABANDONED, AgeKind, GroupKey, PartitionLag, Status
 from karrot.eventlog import watch_data_of_groups
 from karrot.eventlog.base import GroupState
 from karrot.eventlog.event_log import EventLog
@@ -120,14 +120,19 @@ class ExportedGroup(NamedTuple):
     values: tuple[str | None, ...]
 
 
+def labels_of(key: GroupKey) -> str:
+    """The labels of a group as written in a line."""
+    cluster, consumer = map(label_value, key)
+    return f'cluster="{escaped(cluster)}",consumer="{escaped(consumer)}"'
+
+
 def row_of(state: GroupState, cut_off: Collection[str] = ()) -> ExportedGroup:
     cluster, consumer = map(label_value, state.key)
     is_abandoned = state.summary.status_text == ABANDONED
     shown = state.without_old_lag(cut_off)
     values = (of(shown) if not is_abandoned or metric in _OF_ABANDONED else None for metric, _, of in _COLUMNS)
     texts = tuple(None if value is None else f"{value}" for value in values)
-    labels = f'cluster="{escaped(cluster)}",consumer="{escaped(consumer)}"'
-    return ExportedGroup(cluster, consumer, labels, state, texts)
+    return ExportedGroup(cluster, consumer, labels_of(state.key), state, texts)
 
 
 def group_families(rows: Sequence[ExportedGroup]) -> Iterator[Family]:

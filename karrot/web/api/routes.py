@@ -48,7 +48,7 @@ class GroupFilter(NamedTuple):
     """A filter for groups. ``None`` admits every group.
 
     ``text`` is a part, in any case, of the name of a group or cluster, or of the other names of a group in ``details``.
-    ``starred`` has the admitted groups as ``cluster/group``.
+    ``starred`` has the admitted groups as `star_of` names them.
     """
 
     cluster: str | None = None
@@ -62,7 +62,7 @@ class GroupFilter(NamedTuple):
         text = "" if self.text is None else self.text.casefold()
         for state in states:
             is_there = (self.cluster is None or state.key.cluster == self.cluster) and (
-                self.starred is None or "/".join(state.key) in self.starred
+                self.starred is None or star_of(state.key) in self.starred
             )
             names = (*state.key, self.details.get(state.key, ""))
             # A filter by status matches a test group only together with a filter by cluster.
@@ -71,6 +71,11 @@ class GroupFilter(NamedTuple):
             )
             if is_there and has_status and (not text or any(text in name.casefold() for name in names)):
                 yield state
+
+
+def star_of(key: GroupKey) -> str:
+    """``cluster/group``: the name of a group in the address of the home page. A slash in the cluster is escaped."""
+    return f"{key.cluster.replace('%', '%25').replace('/', '%2F')}/{key.consumer}"
 
 
 @routes.get("/api/v1/groups")

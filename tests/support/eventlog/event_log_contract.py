@@ -275,6 +275,20 @@ class EventLogContract:
         clock.advance(11)
         assert group_names(log) == []
 
+    def test_a_group_that_vanished_is_known_by_its_name_until_it_returns(
+        self, log: EventLog, clock: ManualClock
+    ) -> None:
+        for consumer in ("silent\0", "deleted", "live"):
+            append_verdict(log, "WARN", consumer=consumer)
+        append_verdict(log, "NOTFOUND", consumer="deleted")
+        assert log.vanished() == [GroupKey("prod-eu", "deleted")]
+        clock.advance(STALE_MS + 1)
+        append_verdict(log, "WARN", consumer="live")
+        log.expire()
+        assert sorted(log.vanished()) == [GroupKey("prod-eu", "deleted"), GroupKey("prod-eu", "silent\0")]
+        append_verdict(log, "WARN", consumer="silent\0")
+        assert log.vanished() == [GroupKey("prod-eu", "deleted")]
+
     def test_a_deleted_group_is_removed_at_once_and_may_return(self, log: EventLog) -> None:
         append_verdict(log, "ERR", "i1")
         append_verdict(log, "NOTFOUND")

@@ -126,6 +126,19 @@ def test_the_address_of_the_page_keeps_stars_and_can_show_only_the_starred_group
     assert 'href="/?only=starred&amp;star=prod-eu/c"' in only.replace("%2F", "/")
 
 
+def test_a_star_names_one_group_also_if_names_have_slashes() -> None:
+    website = make_website()
+    groups = (("a/b", "c"), ("a", "b/c"), ("a%2Fb", "c"))
+    for cluster, consumer in groups:
+        post(website, consumer, cluster=cluster)
+    for number in range(3):
+        hrefs = re.findall(r'class="star" href="([^"]*)"', read(website))
+        assert len(hrefs) == 3
+        only = read(website, hrefs[number].replace("&amp;", "&") + "&only=starred")
+        assert len(listed(only)) == 1
+        assert "Starred <b>1</b>" in only
+
+
 def test_a_group_that_has_just_recovered_shows_no_older_trend() -> None:
     website = make_website()
     for n in range(6):
