@@ -1,5 +1,6 @@
 """Formats counts, plurals, durations, times and names for people: one function for each format."""
 
+import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -159,6 +160,17 @@ def visible(name: str, longest: int = _LONGEST_NAME) -> str:
     if shown.isprintable():
         return shown
     return "".join(char if char.isprintable() else _code_point(char) for char in shown)
+
+
+def shell_word(text: str) -> str:
+    r"""Quote a text as one word of one shell line. Control characters become ``$'a\x0ab'``, as in bash and zsh."""
+    if text.isprintable():
+        return shlex.quote(text)
+    is_plain = [char.isprintable() and char not in "'\\" for char in text]
+    codes = ("".join(f"\\x{byte:02x}" for byte in char.encode()) for char in text)
+    return (
+        "$'" + "".join(char if plain else code for char, plain, code in zip(text, is_plain, codes, strict=True)) + "'"
+    )
 
 
 def _code_point(char: str) -> str:

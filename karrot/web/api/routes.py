@@ -19,11 +19,13 @@ from karrot.api.bodies import EventLogStatus, GroupDetail, GroupPage, Heartbeat,
 from karrot.diagnosis.explanations import Explanation, explain
 from karrot.diagnosis.known_facts import gather
 from karrot.event import GroupKey, Kind
+from karrot.eventlog import watch_data_of_groups
 from karrot.eventlog.base import GroupState
 from karrot.eventlog.event_log import EventLog
+from karrot.eventlog.watch_data_of_groups import GroupHealth
 from karrot.render import templates_dir
 from karrot.settings import types
-from karrot.text import EPOCH, count, duration, visible
+from karrot.text import EPOCH, count, counted, duration, visible
 from karrot.web.api.answers import event_log_status, group_detail, group_shape, mute_finder, progress, reject_shape
 from karrot.web.auth import require_reader, require_same_site
 from karrot.web.context import if_readable, web_context
@@ -139,7 +141,8 @@ def explain_group() -> Response:
         if len(clusters) > 1:
             detail = f"Several clusters have this group: {', '.join(map(visible, clusters))}. Name one."
             raise Problem("invalid_field", detail, path="cluster")
-        key = GroupKey(clusters[0] if clusters else "", key.consumer)
+        poll = watch_data_of_groups.read(context.log)
+        key = GroupKey(clusters[0] if clusters else poll.cluster if poll else "", key.consumer)
     state = context.log.group(key)
     if state is None:
         raise no_live_group(context.log, key)
@@ -183,7 +186,9 @@ def config() -> Response:
 
 
 def no_live_group(log: EventLog, key: GroupKey) -> Problem:
-    """Make the problem for a group that is not live, with the group's last stored event."""
+    """Make the problem for a group that is not live: what `watch` knows of it, or else its last stored event."""
+    if watched := if_readable(lambda: watch_data_of_groups.live(log, key), None):
+        return Problem("not_judged", why_not_judged(watched))
     newest = next(iter(if_readable(lambda: log.recent([key], 1)[0], ())), None)
     detail = "No live consumer group has this name, and no stored event names it."
     if newest is not None:
@@ -197,6 +202,23 @@ def no_live_group(log: EventLog, key: GroupKey) -> Problem:
             "Karrot lists no group so long after its last event: Burrow or Kafka is away, or the group is gone."
         )
     return Problem("not_found", detail)
+
+
+def why_not_judged(group: GroupHealth) -> str:
+    """Say what `watch` knows of a group that it has not judged yet, and when the first verdict comes."""
+    members = "an unknown number of members" if group.members is None else counted(group.members, "member")
+    why = (
+        "The first verdict comes after five to ten polls. If no verdict comes, no committed offset is visible: nothing "
+        "was committed yet, the offsets expired, or Karrot has no right `Describe` on the topics."
+    )
+    if group.uncommitted is None:
+        why = "Kafka did not tell the offsets of the group: see the log of Karrot."
+    elif group.uncommitted:
+        owned = counted(group.uncommitted, "partition")
+        why = (
+            f"Its members own {owned} without a committed offset. The first verdict comes after half a window of polls."
+        )
+    return f"`watch` knows the group ({group.state}, {members}), but has not judged it yet. Its lag is unknown. {why}"
 
 
 def asked_filter(statuses: Sequence[str] = STATUSES) -> GroupFilter:
@@ -227,7 +249,10 @@ def asked_number(name: str, default: int, most: int) -> int:
 def _begun(wish: Mapping[str, str]) -> mutes.Mute:
     now = EPOCH + timedelta(milliseconds=web_context().clock.wall_ms())
     told = {name: wish.get(name, "") for name in ("cluster", "pattern", "reason")}
-    if wrong := [name for name, text in told.items() if not text.strip() or len(text) > _LONGEST_TEXT]:
+    named = GroupKey(told["cluster"], re.sub(r"\[([*?[])\]", r"\1", told["pattern"]))
+    is_known = told["pattern"] == escape(named.consumer) and web_context().log.group(named) is not None
+    limited = ["reason"] if is_known else told  # the name of a group may be blank, and longer than a text
+    if wrong := [name for name in limited if not told[name].strip() or len(told[name]) > _LONGEST_TEXT]:
         raise Problem("invalid_field", f"{wrong[0]} must have 1 to {_LONGEST_TEXT} characters.", path=wrong[0])
     if "[" in re.sub(r"\[!?+\]?+[^\]]*+\]", "", told["pattern"]):
         raise Problem("invalid_field", "pattern has a [ without a ]: write [[] for the character [.", path="pattern")

@@ -19,7 +19,7 @@ from karrot.eventlog import watch_data_of_groups
 from karrot.render import burrow_config
 from karrot.runbooks_and_remedies import CODES, WATCH
 from karrot.web.api.answers import instant, last_event, mute_finder, progress, reject_shape, second_opinion
-from karrot.web.api.routes import STATUSES, asked_filter, asked_key, asked_number, no_live_group
+from karrot.web.api.routes import STATUSES, asked_filter, asked_key, asked_number, no_live_group, why_not_judged
 from karrot.web.auth import require_reader
 from karrot.web.context import WebContext, compress, html_asked, if_readable, web_context
 from karrot.web.error_answers import Problem
@@ -111,7 +111,7 @@ def show_group() -> str:
     state, watched = context.log.group(key), if_readable(lambda: watch_data_of_groups.live(context.log, key), None)
     if state is None:
         if watched is not None:
-            return render_template("unjudged.html", key=key, group=watched)
+            return render_template("unjudged.html", key=key, group=watched, why=why_not_judged(watched))
         raise no_live_group(context.log, key)
     known = if_readable(lambda: context.log.listed(state), None)
     listed = sorted(known.partitions if known else (), key=_badness)
