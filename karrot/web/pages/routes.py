@@ -14,7 +14,7 @@ from werkzeug.http import http_date
 
 from karrot.diagnosis.explanations import explain
 from karrot.diagnosis.known_facts import gather
-from karrot.event import NO_PROBLEM, TEST_CLUSTERS, GroupKey, PartitionLag, Source
+from karrot.event import TEST_CLUSTERS, GroupKey, Source
 from karrot.eventlog import watch_data_of_groups
 from karrot.render import burrow_config
 from karrot.runbooks_and_remedies import CODES, WATCH
@@ -27,6 +27,7 @@ from karrot.web.pages.banners import service_health
 from karrot.web.pages.group_list import (
     BURROW,
     Order,
+    badness,
     details_of_groups,
     group_view,
     list_rows,
@@ -114,7 +115,7 @@ def show_group() -> str:
             return render_template("unjudged.html", key=key, group=watched, why=why_not_judged(watched))
         raise no_live_group(context.log, key)
     known = if_readable(lambda: context.log.listed(state), None)
-    listed = sorted(known.partitions if known else (), key=_badness)
+    listed = sorted(known.partitions if known else (), key=badness)
     complete = known and known.complete
     events = if_readable(lambda: recent(context.log, [key], _EVENTS_READ)[0], None)
     trail = events or []
@@ -243,8 +244,3 @@ def _welcome(context: WebContext) -> dict[str, Any]:
         "polls_kafka": WATCH in context.duties,
         "health": service_health(context),
     }
-
-
-def _badness(partition: PartitionLag) -> tuple[bool, int, str, int]:
-    lag = partition.current_lag
-    return partition.status_text in NO_PROBLEM, 0 if lag is None else -1 - lag, partition.topic, partition.partition
