@@ -1,5 +1,6 @@
 """Formats counts, plurals, durations, times and names for people: one function for each format."""
 
+import re
 import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -166,11 +167,8 @@ def shell_word(text: str) -> str:
     r"""Quote a text as one word of one shell line. Control characters become ``$'a\x0ab'``, as in bash and zsh."""
     if text.isprintable():
         return shlex.quote(text)
-    is_plain = [char.isprintable() and char not in "'\\" for char in text]
-    codes = ("".join(f"\\x{byte:02x}" for byte in char.encode()) for char in text)
-    return (
-        "$'" + "".join(char if plain else code for char, plain, code in zip(text, is_plain, codes, strict=True)) + "'"
-    )
+    escaped = re.sub(r"[^ -~]|['\\]", lambda each: "".join(f"\\x{byte:02x}" for byte in each[0].encode()), text)
+    return f"$'{escaped}'"
 
 
 def _code_point(char: str) -> str:

@@ -83,15 +83,16 @@ def explain(known: Known, settings: Mapping[str, str] | None = None) -> Explanat
     )
 
 
-def addresses(key: GroupKey, settings: Mapping[str, str]) -> dict[str, object]:
-    """The group's names for commands, and the addresses of its brokers and of Burrow, or examples if not known."""
+def names_of(key: GroupKey, settings: Mapping[str, str], at: PartitionLag | None) -> dict[str, object]:
+    """The names for a group's commands. The addresses of its brokers and of Burrow are examples if not known."""
     is_watched = settings.get("KARROT_WATCH_CLUSTER") == key.cluster
-    return {
-        "brokers": (is_watched and settings.get("KARROT_WATCH_BOOTSTRAP")) or "kafka-1:9092",
-        "burrow": settings.get("KARROT_BURROW_URL") or "http://burrow:8000",
-        "cluster": key.cluster,
-        "group": key.consumer,
-    }
+    brokers = (is_watched and settings.get("KARROT_WATCH_BOOTSTRAP")) or "kafka-1:9092"
+    burrow = settings.get("KARROT_BURROW_URL") or "http://burrow:8000"
+    found: dict[str, object] = {"brokers": brokers, "burrow": burrow, "cluster": key.cluster, "group": key.consumer}
+    if at is not None:
+        place = f"{at.topic}:{at.partition}"
+        found |= {"topic": at.topic, "partition": at.partition, "place": place, "position": at.position}
+    return found
 
 
 def _still(known: Known, one: PartitionLag) -> str:
@@ -105,12 +106,9 @@ def _still(known: Known, one: PartitionLag) -> str:
 
 def _commands(known: Known, found: Found, names: tuple[str, ...], settings: Mapping[str, str]) -> list[NextCommand]:
     """Fill in the commands. A command is left out if one of its values is not known."""
-    at, values = found.at, {**addresses(known.state.key, settings), "offset": found.offset}
+    values = {**names_of(known.state.key, settings, found.at), "offset": found.offset}
     if known.state.summary.source is Source.KAFKA:
         del values["burrow"]
-    if at is not None:
-        place = f"{at.topic}:{at.partition}"
-        values |= {"topic": at.topic, "partition": at.partition, "place": place, "position": at.position}
     quoted = {name: shell_word(str(value)) for name, value in values.items() if value is not None}
     filled = []
     for each in (texts().commands[name] for name in names):

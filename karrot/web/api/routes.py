@@ -22,7 +22,6 @@ from karrot.event import GroupKey, Kind
 from karrot.eventlog import watch_data_of_groups
 from karrot.eventlog.base import GroupState
 from karrot.eventlog.event_log import EventLog
-from karrot.eventlog.watch_data_of_groups import GroupHealth
 from karrot.render import templates_dir
 from karrot.settings import types
 from karrot.text import EPOCH, count, counted, duration, visible
@@ -188,7 +187,9 @@ def config() -> Response:
 def no_live_group(log: EventLog, key: GroupKey) -> Problem:
     """Make the problem for a group that is not live: what `watch` knows of it, or else its last stored event."""
     if watched := if_readable(lambda: watch_data_of_groups.live(log, key), None):
-        return Problem("not_judged", why_not_judged(watched))
+        members = "an unknown number of members" if watched.members is None else counted(watched.members, "member")
+        told = f"`watch` knows the group ({watched.state}, {members}), but has not judged it yet. The first verdict "
+        return Problem("not_judged", told + "comes after five to ten polls that see a committed offset.")
     newest = next(iter(if_readable(lambda: log.recent([key], 1)[0], ())), None)
     detail = "No live consumer group has this name, and no stored event names it."
     if newest is not None:
@@ -202,23 +203,6 @@ def no_live_group(log: EventLog, key: GroupKey) -> Problem:
             "Karrot lists no group so long after its last event: Burrow or Kafka is away, or the group is gone."
         )
     return Problem("not_found", detail)
-
-
-def why_not_judged(group: GroupHealth) -> str:
-    """Say what `watch` knows of a group that it has not judged yet, and when the first verdict comes."""
-    members = "an unknown number of members" if group.members is None else counted(group.members, "member")
-    why = (
-        "The first verdict comes after five to ten polls. If no verdict comes, no committed offset is visible: nothing "
-        "was committed yet, the offsets expired, or Karrot has no right `Describe` on the topics."
-    )
-    if group.uncommitted is None:
-        why = "Kafka did not tell the offsets of the group: see the log of Karrot."
-    elif group.uncommitted:
-        owned = counted(group.uncommitted, "partition")
-        why = (
-            f"Its members own {owned} without a committed offset. The first verdict comes after half a window of polls."
-        )
-    return f"`watch` knows the group ({group.state}, {members}), but has not judged it yet. Its lag is unknown. {why}"
 
 
 def asked_filter(statuses: Sequence[str] = STATUSES) -> GroupFilter:

@@ -1,7 +1,4 @@
-"""Serves one page per alert with its runbook, so that you can read the runbooks without the internet.
-
-A link from a group's page names the group. Then the commands have its names and addresses instead of the examples.
-"""
+"""Serves one page per alert with its runbook, for reading without the internet, or filled in for one group."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +12,7 @@ from flask import Blueprint, render_template, request, url_for
 from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
-from karrot.diagnosis.explanations import addresses
+from karrot.diagnosis.explanations import names_of
 from karrot.diagnosis.known_facts import gather
 from karrot.diagnosis.rules import find
 from karrot.event import GroupKey
@@ -32,16 +29,9 @@ from karrot.web.pages.group_list import badness
 _SUBJECTS = {"karrot-consumers": "Consumer groups", "karrot-burrow": "Burrow and Kafka", "karrot-service": "Karrot"}
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 _LABEL = re.compile(r"\{\{ \$labels\.(\w+) \}\}|\{\{ with .*?\{\{ end \}\}")
-_EXAMPLES = {
-    "cluster": "prod-eu",
-    "group": "orders",
-    "topic": "orders.v1",
-    "partition": "3",
-    "position": "4711",
-    "brokers": "kafka-1:9092",
-    "burrow": "http://burrow:8000",
-    "karrot": "http://karrot:5000",
-}
+_EXAMPLES = {"cluster": "prod-eu", "group": "orders", "topic": "orders.v1", "partition": "3", "position": "4711"}
+_EXAMPLES |= {"brokers": "kafka-1:9092", "burrow": "http://burrow:8000", "karrot": "http://karrot:5000"}
+_EXAMPLES |= {"place": "orders.v1:3"}
 """The names and addresses in the runbooks, which are those of one example."""
 
 _URL = r"'?(?P<url>http://(?:burrow:8000|karrot:5000))(?P<path>[^\s']*)'?"
@@ -83,8 +73,6 @@ def _html(name: str, values: Mapping[str, str], query: Mapping[str, Any]) -> Mar
     """
     _open, _title, _close, *tokens = _MARKDOWN.parse((runbooks_dir() / f"{name}.md").read_text(encoding="utf-8"))
     by_example = {example: values[name] for name, example in _EXAMPLES.items() if name in values}
-    if {"topic", "partition"} <= values.keys():
-        by_example["orders.v1:3"] = f"{values['topic']}:{values['partition']}"
     for token in tokens:
         token.content = _filled(token.content, token.info, by_example) if token.type == "fence" else token.content
         for part in token.children or ():
@@ -95,22 +83,21 @@ def _html(name: str, values: Mapping[str, str], query: Mapping[str, Any]) -> Mar
                 part.attrSet("href", here or urljoin(f"{DOCS_URL}/runbooks/", target))
             elif part.type == "code_inline":
                 part.content = _filled(part.content, "shell", by_example)
-            elif "4711" in by_example:
-                part.content = part.content.replace("here 4711", f"here {by_example['4711']}")
     return Markup(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}))  # noqa: S704 (made without HTML of its source)
 
 
 def _filled(code: str, language: str, by_example: Mapping[str, str]) -> str:
     """Replace the examples in code. Each value is one word of its language, so that no name can break out of a line."""
 
+    def value(example: str) -> str:
+        return by_example.get(example, example)
+
     def in_shell(found: re.Match[str]) -> str:
-        if found["name"]:
-            return shell_word(by_example[found["name"]]) if found["name"] in by_example else found["name"]
-        path = re.sub("prod-eu|orders", lambda name: quote(by_example.get(name[0], name[0]), safe=""), found["path"])
-        return shell_word(by_example.get(found["url"], found["url"]).rstrip("/") + path)
+        path = re.sub("prod-eu|orders", lambda name: quote(value(name[0]), safe=""), found["path"] or "")
+        return shell_word(value(found["name"] or found["url"]).removesuffix("/" * bool(path)) + path)
 
     if language == "promql":
-        return _IN_PROMQL.sub(lambda name: promql_text(by_example.get(name[0], name[0])), code)
+        return _IN_PROMQL.sub(lambda name: promql_text(value(name[0])), code)
     return _IN_SHELL.sub(in_shell, code) if language == "shell" and by_example else code
 
 
@@ -120,13 +107,10 @@ def _values(key: GroupKey) -> dict[str, str]:
     state, newest = context.log.group(key), context.log.recent([key], 1)[0]
     if state is None and not newest:
         return {}
-    values = {**addresses(key, context.effective_settings()), "karrot": context.external_url or request.host_url}
-    values["source"] = (state or newest[0]).summary.source.value
-    if state is not None:
-        known = gather(context.log, state)
-        at = find(known).at or min(known.partitions, key=badness, default=None)
-        if at is not None:
-            values |= {"topic": at.topic, "partition": at.partition, "position": at.position}
+    known = gather(context.log, state) if state else None
+    at = find(known).at or min(known.partitions, key=badness, default=None) if known else None
+    values = names_of(key, context.effective_settings(), at)
+    values |= {"karrot": context.external_url or request.host_url, "source": (state or newest[0]).summary.source.value}
     unknown = (None, _EXAMPLES["brokers"], _EXAMPLES["burrow"])
     return {name: str(value) for name, value in values.items() if value not in unknown}
 
@@ -140,15 +124,12 @@ def list_runbooks() -> str:
 
 @routes.get("/runbooks/<name>")
 def show_runbook(name: str) -> str:
-    """Show one runbook, filled in for the group in the query string.
-
-    The name may end in ``.md``, because Prometheus's rules link to files with this suffix.
-    """
+    """Show one runbook, for the group in the query. The name may end in ``.md``, as in links of Prometheus's rules."""
     alert = _alerts().get(name.removesuffix(".md"))
     if alert is None:
         raise Problem("not_found", "No alert has this name. `/runbooks` lists all alerts.")
     key = asked_key() if {"cluster", "consumer"} & request.args.keys() else None
     values = if_readable(lambda: _values(key), {}) if key else {}
     text = _html(alert.name, values, key._asdict() if key else {})
-    examples = [example for name, example in _EXAMPLES.items() if name not in values]
+    examples = [example for name, example in _EXAMPLES.items() if name not in {"place", *values}]
     return render_template("runbook.html", alert=alert, text=text, key=key, values=values, examples=examples)
