@@ -2,7 +2,7 @@
 "use strict";
 
 (() => {
-  const shown = {}; // the text of the moment that a slider shows, so that it stays after a refresh
+  const shown = {}; // the text of the moment of each slider, so that it stays after a refresh
 
   function equip(slider) {
     const plots = slider.parentNode.querySelector(".plots");
@@ -20,7 +20,6 @@
     };
     const hide = () => {
       cross.hidden = document.activeElement !== slider;
-      if (cross.hidden) delete shown[slider.id];
     };
     slider.hidden = false;
     slider.setAttribute("aria-valuetext", points[slider.value][1]);
@@ -34,7 +33,9 @@
       show(points.reduce((best, [at], n) => (Math.abs(at - place) < Math.abs(points[best][0] - place) ? n : best), 0));
     });
     const again = points.findIndex(([, text]) => text === shown[slider.id]);
-    if (again >= 0) show(again);
+    if (again < 0) return;
+    show(again);
+    cross.hidden = !plots.matches(":hover");
   }
 
   function equipAll() {
