@@ -24,7 +24,7 @@ from karrot.eventlog.base import GroupState
 from karrot.eventlog.event_log import EventLog
 from karrot.render import templates_dir
 from karrot.settings import types
-from karrot.text import EPOCH, count, counted, duration, visible
+from karrot.text import EPOCH, count, duration, visible
 from karrot.web.api.answers import event_log_status, group_detail, group_shape, mute_finder, progress, reject_shape
 from karrot.web.auth import require_reader, require_same_site
 from karrot.web.context import if_readable, web_context
@@ -187,9 +187,8 @@ def config() -> Response:
 def no_live_group(log: EventLog, key: GroupKey) -> Problem:
     """Make the problem for a group that is not live: what `watch` knows of it, or else its last stored event."""
     if watched := if_readable(lambda: watch_data_of_groups.live(log, key), None):
-        members = "an unknown number of members" if watched.members is None else counted(watched.members, "member")
-        told = f"`watch` knows the group ({watched.state}, {members}), but has not judged it yet. The first verdict "
-        return Problem("not_judged", told + "comes after five to ten polls that see a committed offset.")
+        told = f"`watch` knows the group (state {watched.state}), but has not judged it yet. The first verdict comes "
+        return Problem("not_judged", told + "after five to ten polls that see a committed offset.")
     newest = next(iter(if_readable(lambda: log.recent([key], 1)[0], ())), None)
     detail = "No live consumer group has this name, and no stored event names it."
     if newest is not None:

@@ -17,10 +17,7 @@ _MOST = 25
 
 
 class Moment(NamedTuple):
-    """What happened: ``opened``, ``known``, ``worse``, ``recovered``, ``deleted``, ``churn``, ``muted`` or ``unmuted``.
-
-    A ``churn`` (rebalances, changes of members) has the event before it and its last event.
-    """
+    """What happened at a time. A ``churn`` (rebalances, other members) has the event before it and its last event."""
 
     at_ms: int
     what: str
@@ -28,10 +25,7 @@ class Moment(NamedTuple):
 
 
 def timeline(events: Sequence[EventSummary], state: GroupState, mutes: Iterable[Mute], now_ms: int) -> Sequence[Moment]:
-    """Make the timeline from a group's events, oldest first, and all mutes. Empty without an incident.
-
-    The first moment is ``known`` instead of ``opened`` if the incident may have begun before the oldest event.
-    """
+    """Make the timeline from a group's events, oldest first, and all mutes. Empty without an incident."""
     own = [each for each in events if (each.source is Source.KAFKA) == (state.summary.source is Source.KAFKA)]
     last = next((n for n in reversed(range(len(own))) if own[n].kind not in _NO_INCIDENT), None)
     if last is None:
@@ -39,6 +33,7 @@ def timeline(events: Sequence[EventSummary], state: GroupState, mutes: Iterable[
     first = next((n + 1 for n in reversed(range(last)) if own[n].kind in _NO_INCIDENT), 0)
     began_ms, end = own[first].observed_at_ms, own[last + 1] if last + 1 < len(own) else None
     since_ms = None if end else state.incident.since_ms
+    # "known": the incident may have begun before the oldest event
     opened = Moment(min(began_ms, since_ms or began_ms), "opened" if first or since_ms else "known", own[first])
     found = [opened, *_worse(own[first : last + 1]), *_muted(mutes, state.key, opened.at_ms - BEFORE_MS, now_ms)]
     if end is not None:

@@ -88,7 +88,7 @@ def test_a_group_that_watch_has_not_judged_yet_is_known(cluster: dict[str, str])
     )
     problem = get(website, 404, consumer="orders", **cluster)
     assert problem["code"] == "not_judged"
-    assert problem["detail"].startswith("`watch` knows the group (Stable, 1 member), but has not judged it yet.")
+    assert problem["detail"].startswith("`watch` knows the group (state Stable), but has not judged it yet.")
     answer = website.client.get("/api/v1/group", query_string={"cluster": "prod-eu", "consumer": "orders"})
     assert (answer.status_code, answer.get_json()["detail"]) == (404, problem["detail"])
     page = website.client.get("/group", query_string={"cluster": "prod-eu", "consumer": "orders"}).text
