@@ -274,6 +274,11 @@ class LagEvent(NamedTuple):
     def status(self) -> Status | None:
         return _STATUS_BY_NAME.get(self.status_text)
 
+    def number(self, name: str) -> int | None:
+        """A number that `watch` adds to its events, such as ``members``."""
+        text = dict(self.extras).get(name, "")
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None  # noqa: PLR2004 (64 bits)
+
     @property
     def from_burrow(self) -> bool:
         """Whether Burrow posted the event. Burrow posts no deletion: `karrot forget-cluster` does."""

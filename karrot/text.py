@@ -163,6 +163,14 @@ def visible(name: str, longest: int = _LONGEST_NAME) -> str:
     return "".join(char if char.isprintable() else _code_point(char) for char in shown)
 
 
+def shell_word(text: str) -> str:
+    r"""Quote a text as one word of one shell line. Control characters become ``$'a\x0ab'``, as in bash and zsh."""
+    if text.isprintable():
+        return shlex.quote(text)
+    escaped = re.sub(r"[^ -~]|['\\]", lambda each: "".join(f"\\x{byte:02x}" for byte in each[0].encode()), text)
+    return f"$'{escaped}'"
+
+
 def _code_point(char: str) -> str:
     return f"\\u{{{ord(char):x}}}"
 

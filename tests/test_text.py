@@ -122,6 +122,14 @@ def test_a_shown_name_is_printable_and_bounded(name: str) -> None:
     assert len(shown) <= 257 * len("\\u{10ffff}")
 
 
+@pytest.mark.parametrize("name", ["orders", "a b", "it's", "a\nb", "x'\\\n$(id) `id` ü\t", "\u202eB1", "", "*?[a]"])
+def test_a_shell_reads_a_quoted_name_as_one_word_of_one_printable_line(name: str) -> None:
+    word = human.shell_word(name)
+    assert word.isprintable()
+    read = subprocess.run(["bash", "-c", f"printf '%s|' {word}"], capture_output=True, check=True)
+    assert read.stdout.decode() == f"{name}|"
+
+
 def test_numbers_and_durations_at_an_axis_are_short() -> None:
     assert [human.short_count(n) for n in (0, 950, 12_000, 2.5e6, 2**64)] == ["0", "950", "12k", "2.5M", "18.45E"]
     assert [human.short_duration(n) for n in (5, 90, 7200, 86_400_000)] == ["5 s", "1.5 min", "2 h", "1000 d"]

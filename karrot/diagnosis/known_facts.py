@@ -47,12 +47,12 @@ class Known(msgspec.Struct, frozen=True):
     def members(self) -> int | None:
         if self.watched is not None:
             return self.watched.members
-        return _extra(self.newest, "members") if self.newest and self.newest.source is Source.KAFKA else None
+        return self.newest.number("members") if self.newest and self.newest.source is Source.KAFKA else None
 
     @property
     def rebalances(self) -> tuple[int, float]:
         """The rebalances since ``earlier``, and the seconds since then. Zero after a pause of `watch`."""
-        before, now = _extra(self.earlier, "rebalances"), _extra(self.newest, "rebalances")
+        before, now = (one and one.number("rebalances") for one in (self.earlier, self.newest))
         if self.earlier is None or self.newest is None or before is None or now is None:
             return 0, 0.0
         seconds = (self.newest.observed_at_ms - self.earlier.observed_at_ms) / 1000
@@ -138,8 +138,3 @@ def moved_ms(one: PartitionLag) -> int | None:
     if one.moved_at_ms is None and one.start is not None and one.end is not None:
         at_ms = one.end.timestamp_ms if one.end.offset != one.start.offset else one.start.timestamp_ms
     return at_ms if is_time(at_ms) else None
-
-
-def _extra(event: LagEvent | None, name: str) -> int | None:
-    text = dict(event.extras).get(name, "") if event else ""
-    return int(text) if text.isascii() and text.isdigit() else None

@@ -128,7 +128,8 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     come from polls, not from commits. ``listed_seq`` is the last event that lists all partitions, or 0. ``second`` is
     the newest verdict of the other judge: Burrow, or Karrot's rules on data from Kafka. ``second_every_ms`` is the time
     between the other judge's last two verdicts, or 0. Only groups have ``listed_seq``, ``second`` and
-    ``second_every_ms``. ``scalable_lag_seconds`` is also ``None`` in a row of an older Karrot.
+    ``second_every_ms``. ``scalable_lag_seconds`` is also ``None`` in a row of an older Karrot. ``members`` and
+    ``rebalances`` (counted by `watch`) are known only in events of `watch`.
     """
 
     status_text: str
@@ -154,6 +155,8 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     scalable_lag_seconds: float | None = None
     incident_id: str | None = None
     bad_partitions: int = 0
+    members: int | None = None
+    rebalances: int | None = None
 
     @property
     def status(self) -> Status | None:

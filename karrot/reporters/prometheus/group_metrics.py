@@ -97,11 +97,11 @@ class MetricNameQuery(NamedTuple):
 
 
 def promql_queries(cluster: str, consumer: str) -> list[MetricNameQuery]:
-    labels = f'cluster="{_quoted(cluster)}",consumer="{_quoted(consumer)}"'
+    labels = f'cluster="{promql_text(cluster)}",consumer="{promql_text(consumer)}"'
     return [MetricNameQuery("PromQL", f"{metric.name}{{{labels}}}") for metric in _ASKED_FIRST]
 
 
-def _quoted(name: str) -> str:
+def promql_text(name: str) -> str:
     """Escape a label value for PromQL, without the quotes. Invisible characters are also escaped."""
     text = escaped(label_value(name))
     return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in text)

@@ -19,6 +19,7 @@ from karrot.api.bodies import EventLogStatus, GroupDetail, GroupPage, Heartbeat,
 from karrot.diagnosis.explanations import Explanation, explain
 from karrot.diagnosis.known_facts import gather
 from karrot.event import GroupKey, Kind
+from karrot.eventlog import watch_data_of_groups
 from karrot.eventlog.base import GroupState
 from karrot.eventlog.event_log import EventLog
 from karrot.render import templates_dir
@@ -145,7 +146,8 @@ def explain_group() -> Response:
         if len(clusters) > 1:
             detail = f"Several clusters have this group: {', '.join(map(visible, clusters))}. Name one."
             raise Problem("invalid_field", detail, path="cluster")
-        key = GroupKey(clusters[0] if clusters else "", key.consumer)
+        poll = watch_data_of_groups.read(context.log)
+        key = GroupKey(clusters[0] if clusters else poll.cluster if poll else "", key.consumer)
     state = context.log.group(key)
     if state is None:
         raise no_live_group(context.log, key)
@@ -189,7 +191,10 @@ def config() -> Response:
 
 
 def no_live_group(log: EventLog, key: GroupKey) -> Problem:
-    """Make the problem for a group that is not live, with the group's last stored event."""
+    """Make the problem for a group that is not live: what `watch` knows of it, or else its last stored event."""
+    if watched := if_readable(lambda: watch_data_of_groups.live(log, key), None):
+        told = f"`watch` knows the group (state {watched.state}), but has not judged it yet. The first verdict comes "
+        return Problem("not_judged", told + "after five to ten polls that see a committed offset.")
     newest = next(iter(if_readable(lambda: log.recent([key], 1)[0], ())), None)
     detail = "No live consumer group has this name, and no stored event names it."
     if newest is not None:
@@ -233,7 +238,10 @@ def asked_number(name: str, default: int, most: int) -> int:
 def _begun(wish: Mapping[str, str]) -> mutes.Mute:
     now = EPOCH + timedelta(milliseconds=web_context().clock.wall_ms())
     told = {name: wish.get(name, "") for name in ("cluster", "pattern", "reason")}
-    if wrong := [name for name, text in told.items() if not text.strip() or len(text) > _LONGEST_TEXT]:
+    named = GroupKey(told["cluster"], re.sub(r"\[([*?[])\]", r"\1", told["pattern"]))
+    is_known = told["pattern"] == escape(named.consumer) and web_context().log.group(named) is not None
+    limited = ["reason"] if is_known else told  # the name of a group may be blank, and longer than a text
+    if wrong := [name for name in limited if not told[name].strip() or len(told[name]) > _LONGEST_TEXT]:
         raise Problem("invalid_field", f"{wrong[0]} must have 1 to {_LONGEST_TEXT} characters.", path=wrong[0])
     if "[" in re.sub(r"\[!?+\]?+[^\]]*+\]", "", told["pattern"]):
         raise Problem("invalid_field", "pattern has a [ without a ]: write [[] for the character [.", path="pattern")

@@ -175,10 +175,11 @@ def test_a_bound_and_an_estimate_are_marked_in_every_place(
         post(website)
     home, page = read(website), read(website, "/group", cluster="prod-eu", consumer="orders")
     assert f'data-label="Behind by"><span>{shown}' in re.sub(r"</?abbr[^>]*>|<span class=\"quiet\"[^>]*>", "", home)
-    facts, events = page.partition("<h2>Recent events")[0], page.partition("<h2>Events")[2]
+    facts, events = page.partition("<h2>Curves")[0], page.partition("<h2>Events")[2]
     assert f"Behind by {shown} " in f"{words(facts.replace('</dt>', ' </dt>').replace('</dd>', ' </dd>'))} "
     assert words(events).count(shown) >= 3
-    assert f"behind by {shown}</title>" in page
+    points = page.partition('data-points="')[2].partition('"')[0].splitlines()
+    assert [each.endswith(f", behind by {shown}") for each in points] == [True] * 3
     assert f'aria-label="Behind by: {shown} now"' in page
 
 
