@@ -167,23 +167,15 @@ def shell_word(text: str) -> str:
     r"""Quote a text as one word of one shell line. Control characters become ``$'a\x0ab'``, as in bash and zsh."""
     if text.isprintable():
         return shlex.quote(text)
-    escaped = re.sub(r"[^ -~]|['\\]", lambda each: "".join(f"\\x{byte:02x}" for byte in each[0].encode()), text)
-    return f"$'{escaped}'"
+    return "$'" + re.sub(r"[^ -~]|['\\]", _escaped, text) + "'"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in found[0].encode("utf-8", "surrogatepass"))
 
 
 def _code_point(char: str) -> str:
     return f"\\u{{{ord(char):x}}}"
-
-
-def shell_word(name: str) -> str:
-    r"""``$'a\x0ab'``: a name as one word of a shell command. No character is lost if a person copies the command."""
-    if name.isprintable():
-        return shlex.quote(name)
-    word = ""
-    for char in name:
-        is_plain = char.isprintable() and char not in "\\'"
-        word += char if is_plain else "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
-    return f"$'{word}'"
 
 
 def redacted(address: str) -> str:

@@ -2,7 +2,7 @@ import subprocess
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot import text as human
@@ -138,11 +138,3 @@ def test_numbers_and_durations_at_an_axis_are_short() -> None:
 def test_the_time_of_day_is_utc_and_never_fails() -> None:
     assert human.clock(1_795_316_405.9) == "03:00:05"
     assert human.clock(1e18) == "23:59:59"
-
-
-@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
-@settings(max_examples=30)
-def test_a_shell_reads_the_word_of_a_name_as_the_name(name: str) -> None:
-    word = human.shell_word(name)
-    assert word.isprintable()
-    assert subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True).stdout == name.encode()
