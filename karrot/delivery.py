@@ -20,7 +20,7 @@ from karrot import mutes, telemetry
 from karrot.clock import Clock
 from karrot.eventlog.base import HOUSEKEEPING, Cursor, LogUnavailableError, OverloadedError, ReporterState
 from karrot.eventlog.event_log import EventLog, reporter_state
-from karrot.reporters.base import PushReporter, ReportFailed, Unreported, retry_delay_s
+from karrot.reporters.base import IdleReporter, PushReporter, ReportFailed, Unreported, retry_delay_s
 
 _POLL_S = 0.2
 _LEAD_S = 0.5
@@ -90,8 +90,8 @@ class Feed:
         if events.peek() is None:
             if events.damaged:
                 self._save(state, events)
-            if idle := getattr(reporter, "idle", None):
-                idle()
+            if isinstance(reporter, IdleReporter):
+                reporter.idle()
             return _POLL_S  # the report is due as soon as there is an event
         failed = self._try(reporter, events)
         if failed is None:

@@ -78,6 +78,8 @@ class Source(Enum):
     KAFKA = "kafka"
 
 
+TOPIC_IDS: Final = "topic_ids"  # the extra of `watch` with Kafka's ids: orders=UZIT6hZ1Rkq1NrEy74N7xg
+
 TEST_CLUSTERS: Final = ("karrot-sample", "try")
 """The clusters of `karrot send-sample` and of the command on the first page. Metrics and counts omit their groups."""
 
@@ -271,6 +273,11 @@ class LagEvent(NamedTuple):
     @property
     def status(self) -> Status | None:
         return _STATUS_BY_NAME.get(self.status_text)
+
+    def number(self, name: str) -> int | None:
+        """A number that `watch` adds to its events, such as ``members``."""
+        text = dict(self.extras).get(name, "")
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None  # noqa: PLR2004 (64 bits)
 
     @property
     def from_burrow(self) -> bool:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from ipaddress import ip_address, ip_network
 from itertools import count
 from typing import Any, NamedTuple, Self, TypeVar
@@ -25,6 +26,8 @@ import msgspec
 from urllib3 import BaseHTTPResponse, PoolManager, ProxyManager, Retry, make_headers
 from urllib3.exceptions import HTTPError, InvalidHeader, NewConnectionError, ProtocolError, SSLError
 from urllib3.exceptions import TimeoutError as NoAnswerInTime
+
+from karrot.text import redacted
 
 T = TypeVar("T")
 Query = Mapping[str, str] | Sequence[tuple[str, str]]
@@ -37,13 +40,14 @@ _TRY_AGAIN = frozenset({429, 500, 502, 503, 504})
 _LONGEST_PAUSE_S = 30.0
 _CHUNK_BYTES = 64 * 1024
 _SHOWN = 200
+_PHRASES = {each.value: each.phrase for each in HTTPStatus}
 
 
 class RequestFailed(Exception):  # noqa: N818 (it describes a result)
     """A request without a usable answer. ``said`` is the reason. Without an answer, ``status`` is 0."""
 
     def __init__(self, url: str, said: str, status: int = 0) -> None:
-        super().__init__(f"{url}: {said}")
+        super().__init__(f"{redacted(url)}: {said}")
         self.url = url
         self.said = said
         self.status = status
@@ -72,12 +76,12 @@ class Answer(NamedTuple):
     retry_after_s: float = 0.0
 
     def refusal(self) -> RequestFailed:
-        """The error for an answer with an unexpected status."""
+        """The error for an unexpected answer."""
         if self.status in REDIRECTS:
-            said = f"HTTP {self.status}, a redirect to {shown(self.location)}: use that URL"
+            said = f"HTTP {self.status}, a redirect to {shown(redacted(self.location))}: use that URL"
             return Unreadable(self.url, said, self.status)
-        kind = Unavailable if self.status in SERVER_FAULTS else Unreadable
-        return kind(self.url, f"HTTP {self.status}, {shown(self.body)}", self.status)
+        kind, name = Unavailable if self.status in SERVER_FAULTS else Unreadable, _PHRASES.get(self.status, "")
+        return kind(self.url, f"HTTP {self.status} {name}".strip() + f", {shown(self.body)}", self.status)
 
 
 def shown(text: str | bytes) -> str:

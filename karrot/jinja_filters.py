@@ -32,6 +32,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "moment": dash_if_unknown(text.moment),
     "percent": dash_if_unknown(text.percent),
     "rate": dash_if_unknown(text.rate),
+    "shell_word": text.shell_word,
     "short_count": text.short_count,
     "visible": text.visible,
 }

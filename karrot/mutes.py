@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from fnmatch import translate
 from functools import lru_cache
 
@@ -11,9 +11,13 @@ import structlog
 
 from karrot.event import GroupKey
 from karrot.eventlog.event_log import EventLog
+from karrot.text import EPOCH
 
 NOTE = ("karrot mutes", "mutes")
 """The owner and the key of the note. No reporter has the owner's name."""
+
+ENDED = ("karrot mutes", "ended")
+"""The owner and the key of the note with the newest ended mutes, for timelines."""
 
 MOST = 200
 
@@ -51,9 +55,9 @@ def newest(mutes: Iterable[Mute], key: GroupKey, now_ms: int) -> Mute | None:
     return max(found, key=lambda mute: mute.until, default=None)
 
 
-def read(log: EventLog) -> list[Mute]:
+def read(log: EventLog, note: tuple[str, str] = NOTE) -> list[Mute]:
     """All mutes. The leader removes each mute some seconds after its end. Raises `LogUnavailableError`."""
-    return decode(log.recall(*NOTE))
+    return decode(log.recall(*note))
 
 
 def decode(note: bytes | None) -> list[Mute]:
@@ -87,6 +91,10 @@ def end(log: EventLog, is_over: Callable[[Mute], bool]) -> list[Mute]:
 
     if any(map(is_over, read(log))):
         log.revise(*NOTE, rest)
+    if over:
+        now = EPOCH + timedelta(milliseconds=log.wall_ms_at(log.log_time_ms()))
+        ended = [msgspec.structs.replace(mute, until=min(mute.until, now)) for mute in over]
+        log.revise(*ENDED, lambda note: msgspec.json.encode([*decode(note), *ended][-MOST:]))
     for mute in over:
         _log.info("a mute has ended", code="mute_ended", **msgspec.to_builtins(mute))
     return over

@@ -18,6 +18,7 @@ REFUSED_LATELY_S = 900
 
 _FAILING: Mapping[str, str] = {
     "cloudwatch": "KarrotCloudWatchRefusing",
+    "notify": "KarrotNotifyFailing",
     RESYNC: "KarrotResyncFailing",
     WATCH: "KarrotWatchSilent",
 }
@@ -140,6 +141,7 @@ CODES: dict[str, Code] = {
         "The route does not accept this method",
         "Use a method from the header Allow. Burrow must post to /burrow.",
     ),
+    "not_judged": Code(404, "watch knows the group, but has not judged it yet", "Ask again after ten of its polls."),
     "cross_site": Code(403, "Another site sent the request", "Behind a proxy, set KARROT_EXTERNAL_URL to its URL."),
     "too_many_mutes": Code(409, "There are too many mutes", "End some mutes, or use a pattern for several groups."),
 }

@@ -185,6 +185,11 @@ CONSUMER_UNCOMMITTED = _of_group(
     "Partitions that a member owns and that have no committed offset. Their lag is not known, and no metric of lag "
     "contains it (only with KARROT_WATCH_BOOTSTRAP).",
 )
+CONSUMER_OPEN_TRANSACTION = _of_group(
+    "karrot_consumer_open_transaction_partitions",
+    "Owned partitions on which an open transaction has held back all unread records for a window (only with "
+    "KARROT_WATCH_BOOTSTRAP).",
+)
 
 BUILD_INFO = Metric(
     "karrot_build_info", "info", "Always 1. The labels hold the versions of Karrot and Python.", ("version", "python")
@@ -205,7 +210,7 @@ EVENTS_REJECTED = _counter(
     "karrot_events_rejected_total",
     "Events that Karrot refused, by problem code. not_found and method_not_allowed: they were sent to a wrong path.",
     "code",
-    known=tuple(CODES)[:-2],  # the last two are codes of mutes
+    known=tuple(CODES)[:-3],  # the last three are no codes of events
 )
 EVENT_HANDLING_SECONDS = Histogram(
     "karrot_event_handling_seconds",
@@ -230,7 +235,9 @@ BURROW_LAST_COMMIT = _gauge(
     "cluster",
 )
 BURROW_CUT_OFF = _gauge(
-    "karrot_burrow_cut_off", "Whether Burrow reads no more commits: 1 or 0 (only with KARROT_BURROW_URL).", "cluster"
+    "karrot_burrow_cut_off",
+    "Whether Burrow reads no more commits: 1 or 0 (only with KARROT_BURROW_URL). At 1, its groups have no lag metrics.",
+    "cluster",
 )
 WATCH_LAST_POLL = _gauge(
     "karrot_watch_last_poll_timestamp_seconds",

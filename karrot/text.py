@@ -1,5 +1,7 @@
 """Formats counts, plurals, durations, times and names for people: one function for each format."""
 
+import re
+import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -161,5 +163,22 @@ def visible(name: str, longest: int = _LONGEST_NAME) -> str:
     return "".join(char if char.isprintable() else _code_point(char) for char in shown)
 
 
+def shell_word(text: str) -> str:
+    r"""Quote a text as one word of one shell line. Control characters become ``$'a\x0ab'``, as in bash and zsh."""
+    if text.isprintable():
+        return shlex.quote(text)
+    return "$'" + re.sub(r"[^ -~]|['\\]", _escaped, text) + "'"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in found[0].encode("utf-8", "surrogatepass"))
+
+
 def _code_point(char: str) -> str:
     return f"\\u{{{ord(char):x}}}"
+
+
+def redacted(address: str) -> str:
+    """``http://***@host/path?***``: an address without its user, its query and its fragment, which can be secrets."""
+    shown = re.sub(r"(://|//|:).*@", r"\1***@", address, flags=re.DOTALL)
+    return re.sub(r"(/[^?#]*[?#]|[?#][\w-]+=).+", r"\1***", shown, flags=re.DOTALL)

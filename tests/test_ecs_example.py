@@ -240,6 +240,26 @@ def test_burrow_finds_karrot_by_its_name_in_a_namespace_of_its_own_or_in_yours()
         assert stack["Outputs"]["Karrot"]["Value"] == f"http://{host}:5000"
 
 
+def test_karrot_reads_burrow_s_rest_api_in_both_modes_with_burrow() -> None:
+    for more, host in (
+        ({}, "burrow.karrot-prod-eu.internal"),
+        ({"DnsNamespaceId": "ns-1", "DnsNamespaceName": "lag.internal"}, "karrot-prod-eu-burrow.lag.internal"),
+    ):
+        found = resources(BURROW, **more)
+        domain = found["Namespace"]["Name"] if "Namespace" in found else more["DnsNamespaceName"]
+        assert f"{found['BurrowDiscovery']['Name']}.{domain}" == host
+        assert found["BurrowService"]["ServiceRegistries"] == [{"RegistryArn": "BurrowDiscovery.Arn"}]
+        assert container(found, "KarrotTask")["Environment"]["KARROT_BURROW_URL"] == f"http://{host}:8000"
+        read = tomllib.loads(container(found, "BurrowTask")["Environment"]["CONFIGURATION"])
+        assert read["httpserver"]["default"]["address"] == f":{found['BurrowAccess']['ToPort']}"
+        assert found["BurrowAccess"]["GroupId"] == "sg-1"
+        assert found["BurrowAccess"]["SourceSecurityGroupId"] == "KarrotSecurityGroup.GroupId"
+    own = container(resources(POSTED, BurrowUrl="http://burrow:8000"), "KarrotTask")["Environment"]
+    assert own["KARROT_BURROW_URL"] == "http://burrow:8000"
+    for without in (POSTED, {**WATCH, "BurrowUrl": "http://burrow:8000"}):
+        assert "KARROT_BURROW_URL" not in container(resources(without), "KarrotTask")["Environment"]
+
+
 @pytest.mark.parametrize("user", [None, "burrow"])
 def test_burrow_s_configuration_is_complete_and_its_notifier_is_the_one_of_burrow_config(user: str | None) -> None:
     more = {} if user is None else {"BurrowPasswordSecret": SECRET}

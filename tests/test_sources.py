@@ -71,6 +71,7 @@ ALERTS: Mapping[str, frozenset[str]] = {
     "KarrotLogDamaged": BOTH,
     "KarrotReporterBacklog": BOTH,
     "KarrotReporterDropping": BOTH,
+    "KarrotNotifyFailing": BOTH,
     "KarrotCloudWatchRefusing": BOTH,
     "KarrotCloudWatchOverCap": BOTH,
     "KarrotPipelineBehind": BOTH,

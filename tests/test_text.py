@@ -1,3 +1,4 @@
+import subprocess
 from datetime import UTC, datetime
 
 import pytest
@@ -119,6 +120,14 @@ def test_a_shown_name_is_printable_and_bounded(name: str) -> None:
     assert shown.isprintable()
     assert shown.strip()
     assert len(shown) <= 257 * len("\\u{10ffff}")
+
+
+@pytest.mark.parametrize("name", ["orders", "a b", "it's", "a\nb", "x'\\\n$(id) `id` ü\t", "\u202eB1", "", "*?[a]"])
+def test_a_shell_reads_a_quoted_name_as_one_word_of_one_printable_line(name: str) -> None:
+    word = human.shell_word(name)
+    assert word.isprintable()
+    read = subprocess.run(["bash", "-c", f"printf '%s|' {word}"], capture_output=True, check=True)
+    assert read.stdout.decode() == f"{name}|"
 
 
 def test_numbers_and_durations_at_an_axis_are_short() -> None:

@@ -162,7 +162,7 @@ def test_a_cluster_is_forgotten_in_every_replica_and_after_a_restart_until_it_po
         assert first.post(verdict("prod-old"), POSTER).status == 202
         for name in ("karrot_consumer_lag", "karrot_last_event_timestamp_seconds"):
             wait_for(lambda name=name: last.metric(name, cluster="prod-old") is not None)  # type: ignore[misc]
-        assert forget("prod-old", first).startswith("prod-old orders deleted: 202")
+        assert forget("prod-old", first, "--yes").startswith("prod-old orders deleted: 202")
         first.stop()
         first.start()
         for each in replicas:
@@ -177,7 +177,7 @@ def test_a_cluster_that_karrot_does_not_know_is_named_and_not_called_deleted(tmp
             assert (done.exit_code, done.stdout) == (1, "")
             assert f"Karrot knows no cluster '{unknown}'" in done.stderr
         assert service.metric("karrot_consumer_lag", cluster="prod-eu") is not None
-        assert "prod-eu orders deleted: 202" in forget("prod-eu", service)
+        assert "prod-eu orders deleted: 202" in forget("prod-eu", service, "--yes")
         again = run_karrot("forget-cluster", "prod-eu", "--karrot", address(service), env=ENVIRONMENT)
         assert again.exit_code == 1
 
@@ -190,7 +190,7 @@ def test_all_groups_of_a_cluster_are_forgotten_however_many_pages_list_them(
     with Service(tmp_path / "data") as service:
         for number in range(7):
             assert service.post(verdict("prod-old", f"group-{number}")).status == 202
-        assert len(forget("prod-old", service).splitlines()) == 7
+        assert len(forget("prod-old", service, "--yes").splitlines()) == 7
         assert service.get("/api/v1/groups").json["groups"] == []
 
 
@@ -199,8 +199,18 @@ def test_an_empty_name_of_a_cluster_forgets_nothing() -> None:
     assert (done.exit_code, "Name the cluster." in done.stderr) == (2, True)
 
 
-def forget(cluster: str, service: Service) -> str:
-    done = run_karrot("forget-cluster", cluster, "--karrot", address(service), env=ENVIRONMENT)
+def test_a_cluster_that_still_sends_is_forgotten_only_on_demand(tmp_path: Path) -> None:
+    with Service(tmp_path / "data") as service:
+        assert service.post(verdict("prod-eu", "orders")).status == 202
+        done = run_karrot("forget-cluster", "prod-eu", "--karrot", address(service), env=ENVIRONMENT)
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert re.search("'prod-eu' still sends: its newest event came [0-9]+ s ago, and the next one", done.stderr)
+        assert service.metric("karrot_consumer_lag", cluster="prod-eu") is not None
+        assert "prod-eu orders deleted: 202" in forget("prod-eu", service, "--yes")
+
+
+def forget(cluster: str, service: Service, *options: str) -> str:
+    done = run_karrot("forget-cluster", cluster, "--karrot", address(service), *options, env=ENVIRONMENT)
     assert (done.exit_code, done.stderr) == (0, "")
     return done.stdout
 
@@ -217,7 +227,7 @@ def test_a_cluster_is_not_forgotten_without_the_credentials(tmp_path: Path) -> N
         assert service.post(verdict("prod-old"), POSTER).status == 202
         for missing, sentence in (("KARROT_API_TOKEN", "/api/v1/groups: HTTP 401"), ("KARROT_BURROW_TOKEN", "401")):
             known = {name: value for name, value in ENVIRONMENT.items() if name != missing}
-            found = run_karrot("forget-cluster", "prod-old", "--karrot", address(service), env=known)
+            found = run_karrot("forget-cluster", "prod-old", "--yes", "--karrot", address(service), env=known)
             assert (found.exit_code, found.stdout) == (1, "")
             assert sentence in found.stderr
         assert service.metric("karrot_consumer_lag", cluster="prod-old") is not None

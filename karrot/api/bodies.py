@@ -44,6 +44,7 @@ class BadPartitions(msgspec.Struct):
     REWIND: int
     BEYOND_END: int = 0
     NEVER_COMMITTED: int = 0
+    OPEN_TRANSACTION: int = 0
 
 
 class OpenIncident(msgspec.Struct):
@@ -63,6 +64,7 @@ class Group(msgspec.Struct, kw_only=True):
     is exact, extrapolated or a lower bound (``at_least``). ``catch_up_seconds`` and the rates belong to the partition
     with the largest lag. ``complete`` is the share of partitions whose window of commits is full. ``observed_at`` is
     the time of the verdict. ``last_event_at`` is when the verdict arrived. ``muted`` is the mute that ends last.
+    If ``burrow_cut_off`` is true, Burrow has lost Kafka: the status is old, and the lags are null.
     """
 
     cluster: str
@@ -92,6 +94,7 @@ class Group(msgspec.Struct, kw_only=True):
     incident: OpenIncident | None
     incidents_total: int
     muted: Mute | None = None
+    burrow_cut_off: bool = False
 
 
 class Mutes(msgspec.Struct):

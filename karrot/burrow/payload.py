@@ -98,6 +98,7 @@ def _of_partition(name: str, most: int, attribute: str = "") -> Bound:
     return Bound(f"$.Event.Result.partitions[...].{name}", most, found)
 
 
+LONGEST_EXTRA: Final = 4096
 GROUP: Final = Bound("$.Event.Group", 1024, lambda event: (event.consumer,))
 BOUNDS: Final = (
     Bound("$.Event.Cluster", 255, lambda event: (event.cluster,)),
@@ -105,7 +106,7 @@ BOUNDS: Final = (
     Bound("$.Event.ID", 255, lambda event: (event.incident_id or "",)),
     Bound("$.Event.Extras", 64, lambda event: (event.extras,), "entries"),
     Bound("$.Event.Extras[key]", 255, lambda event: (key for key, _ in event.extras)),
-    Bound("$.Event.Extras[...]", 4096, lambda event: (value for _, value in event.extras)),
+    Bound("$.Event.Extras[...]", LONGEST_EXTRA, lambda event: (value for _, value in event.extras)),
     Bound("$.Event.Result.status", 64, lambda event: (event.status_text,)),
     Bound("$.Event.Result.partitions", 100_000, lambda event: (event.partitions,), "entries"),
     _of_partition("topic", 249),

@@ -4,9 +4,16 @@ import errno
 import signal
 import threading
 from collections.abc import Callable
-from typing import IO, Any, TypeVar
+from contextlib import suppress
+from http import HTTPStatus
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from karrot.cli.print_table import safe
+
+if TYPE_CHECKING:
+    from karrot.http_client import Answer
 
 T = TypeVar("T")
 
@@ -56,6 +63,19 @@ def valid(run: Callable[[], T]) -> T:
         return run()
     except ValueError as error:
         raise Refused(str(error)) from error
+
+
+def read_answer(answer: "Answer", kind: type[T]) -> T:
+    """Decode an answer of Karrot. Raises `NotDone` with Karrot's sentence, or with the status of any other answer."""
+    import msgspec
+
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        if answer.status == HTTPStatus.OK:
+            return msgspec.json.decode(answer.body, type=kind)
+        detail = msgspec.json.decode(answer.body, type=dict[str, Any]).get("detail")
+        if isinstance(detail, str):
+            raise NotDone(safe(detail))
+    raise NotDone(str(answer.refusal()))
 
 
 def end_on_signals(stop: threading.Event) -> None:

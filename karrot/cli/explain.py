@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from functools import partial
-from http import HTTPStatus
 from typing import Any
 
 import click
 
-from karrot.cli.errors import NotDone, valid
+from karrot.cli.errors import NotDone, read_answer, valid
 from karrot.cli.options import LOCAL_KARROT, json_option, karrot_option, secret
 from karrot.cli.print_table import print_lines, safe
 from karrot.text import count, duration, moment
@@ -25,8 +24,6 @@ def explain(group: str, cluster: str | None, url: str, *, as_json: bool) -> None
     commands, but does not run them. The exit code is 1 if Karrot does not answer, or knows no such group or several.
     It is 2 for wrong options.
     """
-    import msgspec
-
     from karrot.diagnosis.explanations import Explanation
     from karrot.http_client import HttpClient, RequestFailed
 
@@ -34,12 +31,9 @@ def explain(group: str, cluster: str | None, url: str, *, as_json: bool) -> None
     try:
         with HttpClient(url, token=valid(partial(secret, "KARROT_API_TOKEN"))) as client:
             answer = client.get("/api/v1/explain", query)
-        if answer.status != HTTPStatus.OK:
-            problem = msgspec.json.decode(answer.body, type=dict[str, object])
-            raise NotDone(safe(str(problem.get("detail") or answer.refusal())))
-        found = msgspec.json.decode(answer.body, type=Explanation)
-    except (RequestFailed, msgspec.MsgspecError) as error:
-        raise NotDone(f"{url}: {getattr(error, 'said', error)}") from None
+    except RequestFailed as error:
+        raise NotDone(str(error)) from None
+    found = read_answer(answer, Explanation)
     print_lines([answer.body.decode()] if as_json else _lines(found, url))
 
 

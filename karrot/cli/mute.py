@@ -1,15 +1,14 @@
 """``karrot mute``: mutes groups through Karrot's API."""
 
 from functools import partial
-from typing import Any
 
 import click
 import msgspec
 
-from karrot.cli.errors import NotDone, valid
+from karrot.cli.errors import NotDone, read_answer, valid
 from karrot.cli.options import secret
 from karrot.cli.send_sample import address, address_option
-from karrot.text import visible
+from karrot.text import iso_ms, visible
 
 
 @click.command(short_help="Mute groups for a time, list the mutes, or end one.")
@@ -26,6 +25,7 @@ def mute(pattern: str | None, end: str | None, url: str, *, is_list: bool, **wis
     Until the mute ends, no alert rule on groups fires for these groups. The command reads the API token from
     KARROT_API_TOKEN (or KARROT_API_TOKEN_FILE). The exit code is 1 if Karrot does not accept the command.
     """
+    from karrot.api.bodies import Mutes
     from karrot.http_client import HttpClient, RequestFailed
 
     if [pattern is not None, is_list, end is not None].count(True) != 1:
@@ -36,12 +36,11 @@ def mute(pattern: str | None, end: str | None, url: str, *, is_list: bool, **wis
                 answer = client.post("/api/v1/mutes", msgspec.json.encode({"pattern": pattern, **wish}))
             else:
                 answer = client.get("/api/v1/mutes") if is_list else client.delete("/api/v1/mutes", {"id": str(end)})
-            found = msgspec.json.decode(answer.body, type=dict[str, Any])
-        except (RequestFailed, msgspec.MsgspecError) as error:
+        except RequestFailed as error:
             raise NotDone(str(error)) from None
-    if "mutes" not in found:
-        raise NotDone(found.get("detail") or str(answer.refusal()))
-    for each in found["mutes"]:
-        click.echo("  ".join(visible(each[name]) for name in ("id", "cluster", "pattern", "until", "reason")))
-    if found["groups"] == 0:
+    found = read_answer(answer, Mutes)
+    for each in found.mutes:
+        until = iso_ms(each.until_ms)
+        click.echo("  ".join(map(visible, (each.id, each.cluster, each.pattern, until, each.reason))))
+    if found.groups == 0:
         click.echo("No live group has such a name now. Groups that appear later are muted.", err=True)

@@ -21,7 +21,8 @@ from karrot.cli.options import config_option, loader, read_span
 def notify(*, channel: str | None, dry_run: bool, last: timedelta, config: Path | None) -> None:
     """Test the channels of the notify reporter.
 
-    With --dry-run, the command reads the event log of the settings, and sends nothing.
+    With --dry-run, the command reads the event log of the settings, and sends nothing. It knows the mutes that still
+    last, but no mute that has ended.
     """
     from karrot.clock import SystemClock
     from karrot.eventlog.sqlite import SqliteEventLog
@@ -51,3 +52,4 @@ def notify(*, channel: str | None, dry_run: bool, last: timedelta, config: Path 
         for at_ms, name, message in replay(channels, owners, settings.external_url, log, settings.stale_after * 1000):
             if at_ms >= since_ms:
                 click.echo(f"{iso_ms(at_ms)} {name}: {message.title}\n{message.body()}\n")
+    click.echo("Mutes that have ended are not known: their groups are not silent here.", err=True)

@@ -28,6 +28,7 @@ _REMEDIES = {
     503: "Karrot cannot store events now: Karrot's log and, with the API token, /readyz give the reason",
 }
 
+_SENDS_S = 120  # Burrow repeats every verdict within a minute
 _WINDOW_MS = 9 * 60_000
 """The duration of a window of ten commits, one commit each minute."""
 
@@ -104,13 +105,16 @@ def _commit(at_ms: int, *, offset: int, lag: int) -> OffsetSample:
 @click.argument("cluster")
 @address_option
 @user_option
-def forget_cluster(cluster: str, url: str, user: str | None) -> None:
+@click.option("--yes", is_flag=True, help="Also forget a cluster that still sends.")
+def forget_cluster(cluster: str, url: str, user: str | None, *, yes: bool) -> None:
     """Make Karrot forget a cluster that sends no events any more: its groups, and when it was heard.
 
-    The cluster comes back with its next event. The command reads the groups with the token in KARROT_API_TOKEN (or
-    KARROT_API_TOKEN_FILE), and posts their deletion as `karrot send-sample` posts a sample, with the same credentials.
-    The exit code is 1 if Karrot does not know the cluster, or does not accept a deletion.
+    The cluster comes back with its next event. So without --yes, the command refuses a cluster that has sent an event
+    in the last two minutes. It reads the groups with the token in KARROT_API_TOKEN (or KARROT_API_TOKEN_FILE), and
+    posts their deletion as `karrot send-sample` posts a sample, with the same credentials. The exit code is 1 if Karrot
+    does not know the cluster, if the cluster still sends, or if Karrot does not accept a deletion.
     """
+    from karrot.api.bodies import Heartbeat
     from karrot.doctor.reader_helpers import read_groups, read_samples
     from karrot.http_client import HttpClient, RequestFailed
     from karrot.reporters.prometheus.group_metrics import label_value
@@ -120,13 +124,20 @@ def forget_cluster(cluster: str, url: str, user: str | None) -> None:
     headers, token = valid(partial(credentials, user)), valid(partial(secret, "KARROT_API_TOKEN"))
     with HttpClient(address(url), token=token) as client:
         try:
-            groups = [each.consumer for each in read_groups(client, cluster, sys.maxsize)[0]]
+            groups = read_groups(client, cluster, sys.maxsize)[0]
+            now = client.read(Heartbeat, "/heartbeat").time
             heard = [] if groups else read_samples(client, ["karrot_last_event_timestamp_seconds"])
         except RequestFailed as error:
             raise NotDone(str(error)) from None
         if not groups and not any(each.value and each.labels.get("cluster") == label_value(cluster) for each in heard):
             raise NotDone(f"Karrot knows no cluster {cluster!r}: check its name on the home page")
-        for group in groups or ["karrot-forget-cluster"]:
+        age = min(((now - each.last_event_at).total_seconds() for each in groups if each.last_event_at), default=1e9)
+        if age < _SENDS_S and not yes and cluster not in TEST_CLUSTERS:
+            raise NotDone(
+                f"{cluster!r} still sends: its newest event came {age:.0f} s ago, and the next one brings it back. "
+                f"Stop its Burrow or watch, and try again after {_SENDS_S} s, or add --yes"
+            )
+        for group in [each.consumer for each in groups] or ["karrot-forget-cluster"]:
             event = LagEvent(cluster, group, "NOTFOUND", total_lag=None, observed_at_ms=0)
             post(client, event, headers, "deleted")
 

@@ -111,13 +111,14 @@ def watch(
     stop = threading.Event()
     errors: list[OSError] = []
     printed = partial(_print, _as_json if as_json else _as_table, stop, errors)
+    send = printed if post is None else _poster(post, user, stop)
     kafka = ClientProcess(partial(connect, bootstrap_servers, command_config), stop)
     valid(kafka.check)
     watcher = Watcher(
         name=cluster,
         cluster=kafka,
         clock=SystemClock(),
-        send=printed if post is None else _poster(post, user, stop),
+        send=send,
         keeper=None if state is None else file_keeper(state),
         interval=interval,
         groups=NameFilter.of(patterns["groups"], patterns["exclude_groups"]),

@@ -1,6 +1,5 @@
 """Explains a group's state: a cause in words, with its evidence, what is missing, and the next commands. No I/O."""
 
-import shlex
 import string
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,9 +12,9 @@ from msgspec.structs import replace
 from karrot.diagnosis.causes import NextCommand, cause, pace, texts
 from karrot.diagnosis.known_facts import Known, moved_ms
 from karrot.diagnosis.rules import Found, find, name_of
-from karrot.event import PartitionLag, Source
+from karrot.event import GroupKey, PartitionLag, Source
 from karrot.signals import is_time
-from karrot.text import EPOCH, count, counted, duration, moment, percent
+from karrot.text import EPOCH, count, counted, duration, moment, percent, shell_word
 
 _FORMS = {"": count, "time": duration, "rate": pace, "share": percent}
 
@@ -84,6 +83,18 @@ def explain(known: Known, settings: Mapping[str, str] | None = None) -> Explanat
     )
 
 
+def names_of(key: GroupKey, settings: Mapping[str, str], at: PartitionLag | None) -> dict[str, object]:
+    """The names for a group's commands. The addresses of its brokers and of Burrow are examples if not known."""
+    is_watched = settings.get("KARROT_WATCH_CLUSTER") == key.cluster
+    brokers = (is_watched and settings.get("KARROT_WATCH_BOOTSTRAP")) or "kafka-1:9092"
+    burrow = settings.get("KARROT_BURROW_URL") or "http://burrow:8000"
+    found: dict[str, object] = {"brokers": brokers, "burrow": burrow, "cluster": key.cluster, "group": key.consumer}
+    if at is not None:
+        place = f"{at.topic}:{at.partition}"
+        found |= {"topic": at.topic, "partition": at.partition, "place": place, "position": at.position}
+    return found
+
+
 def _still(known: Known, one: PartitionLag) -> str:
     seconds, first, written = known.seconds_since(moved_ms(one)), one.first_unread, ""
     since = "" if seconds is None else f" for {duration(seconds)}"
@@ -95,16 +106,10 @@ def _still(known: Known, one: PartitionLag) -> str:
 
 def _commands(known: Known, found: Found, names: tuple[str, ...], settings: Mapping[str, str]) -> list[NextCommand]:
     """Fill in the commands. A command is left out if one of its values is not known."""
-    key, at = known.state.key, found.at
-    is_watched = settings.get("KARROT_WATCH_CLUSTER") == key.cluster
-    brokers = (is_watched and settings.get("KARROT_WATCH_BOOTSTRAP")) or "kafka-1:9092"
-    burrow = settings.get("KARROT_BURROW_URL") or "http://burrow:8000"
-    values: dict[str, object] = {"brokers": brokers, "cluster": key.cluster, "group": key.consumer}
-    values |= {"burrow": None if known.state.summary.source is Source.KAFKA else burrow, "offset": found.offset}
-    if at is not None:
-        place = f"{at.topic}:{at.partition}"
-        values |= {"topic": at.topic, "partition": at.partition, "place": place, "position": at.position}
-    quoted = {name: shlex.quote(str(value)) for name, value in values.items() if value is not None}
+    values = {**names_of(known.state.key, settings, found.at), "offset": found.offset}
+    if known.state.summary.source is Source.KAFKA:
+        del values["burrow"]
+    quoted = {name: shell_word(str(value)) for name, value in values.items() if value is not None}
     filled = []
     for each in (texts().commands[name] for name in names):
         with suppress(KeyError):

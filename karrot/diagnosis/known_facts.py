@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from karrot import burrow_cut_off
-from karrot.event import LEFT, Kind, LagEvent, PartitionLag, Source, Status
+from karrot.event import LEFT, TOPIC_IDS, Kind, LagEvent, PartitionLag, Source, Status
 from karrot.eventlog import watch_data_of_groups
 from karrot.eventlog.base import READ_LIMIT, GroupState, StoredSummary
 from karrot.eventlog.event_log import EventLog
@@ -47,12 +47,12 @@ class Known(msgspec.Struct, frozen=True):
     def members(self) -> int | None:
         if self.watched is not None:
             return self.watched.members
-        return _extra(self.newest, "members") if self.newest and self.newest.source is Source.KAFKA else None
+        return self.newest.number("members") if self.newest and self.newest.source is Source.KAFKA else None
 
     @property
     def rebalances(self) -> tuple[int, float]:
         """The rebalances since ``earlier``, and the seconds since then. Zero after a pause of `watch`."""
-        before, now = _extra(self.earlier, "rebalances"), _extra(self.newest, "rebalances")
+        before, now = (one and one.number("rebalances") for one in (self.earlier, self.newest))
         if self.earlier is None or self.newest is None or before is None or now is None:
             return 0, 0.0
         seconds = (self.newest.observed_at_ms - self.earlier.observed_at_ms) / 1000
@@ -77,17 +77,17 @@ class Flow(NamedTuple):
 
 def gather(log: EventLog, state: GroupState) -> Known:
     """Read what the log knows. Raises `LogUnavailableError`."""
-    listed, source, incident = log.listed(state), state.summary.source, state.incident
+    listed, source, cut_off = log.listed(state), state.summary.source, burrow_cut_off.cut_off(log)
     known = Known(
         now_ms=log.wall_ms_at(log.log_time_ms()),
-        state=state,
+        state=state.without_old_lag(cut_off),
         newest=listed.newest.event if listed else None,
         partitions=listed.partitions if listed else (),
         has_all=listed is not None and (listed.complete is not None or source is not Source.WEBHOOK),
         watched=watch_data_of_groups.live(log, state.key),
-        is_cut_off=source is not Source.KAFKA and state.key.cluster in burrow_cut_off.cut_off(log),
+        is_cut_off=state.has_old_lag(cut_off),
     )
-    began_ms = incident.since_ms if incident.open_id and incident.since_ms else 0
+    began_ms = (state.incident.open_id and state.incident.since_ms) or 0
     events = [each for each in log.recent([state.key], READ_LIMIT)[0] if each.summary.kind is not Kind.DELETED]
     polled = [each for each in events if each.summary.source is Source.KAFKA]
     fine = [each for each in events if each.summary.status is Status.OK and each.summary.source is source]
@@ -126,14 +126,15 @@ def places(event: LagEvent | None) -> dict[tuple[str, int], PartitionLag]:
     return {place_of(one): one for one in listed}
 
 
+def topic_ids(event: LagEvent | None) -> dict[str, str]:
+    """Kafka's ids of the group's topics, as far as `watch` has read them."""
+    text = dict(event.extras).get(TOPIC_IDS, "") if event else ""
+    return dict(each.split("=", 1) for each in text.split(" ") if "=" in each)
+
+
 def moved_ms(one: PartitionLag) -> int | None:
     """When the offset moved last: the time of a poll, or of a commit with another offset than the older commit."""
     at_ms = one.moved_at_ms or 0
     if one.moved_at_ms is None and one.start is not None and one.end is not None:
         at_ms = one.end.timestamp_ms if one.end.offset != one.start.offset else one.start.timestamp_ms
     return at_ms if is_time(at_ms) else None
-
-
-def _extra(event: LagEvent | None, name: str) -> int | None:
-    text = dict(event.extras).get(name, "") if event else ""
-    return int(text) if text.isascii() and text.isdigit() else None

@@ -7,13 +7,18 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from karrot.diagnosis.known_facts import Flow, Known, flows, moved_ms, owner, place_of, places, total
+from karrot.diagnosis.known_facts import Flow, Known, flows, moved_ms, owner, place_of, places, topic_ids, total
 from karrot.event import ABANDONED, BEYOND_END, LEFT, NEVER_COMMITTED, OPEN_TRANSACTION, PartitionLag, Status
 from karrot.text import count, counted, visible
 
 _STUCK = frozenset({Status.STOP.name, Status.STALL.name})
 _RISK_S = 4 * 3600  # like the alert KarrotRetentionRisk
 _STORM, _SURE_STORM = 5, 15  # a rolling deployment moves the partitions twice for each member
+_ABANDONED = {
+    "named": "The setting KARROT_ABANDONED_GROUPS names it.",
+    "brief": "It was active for less than KARROT_ABANDONED_AFTER.",
+    "idle": "Its topics have got nothing for KARROT_ABANDONED_AFTER, since its members left.",
+}
 _MORE, _LESS, _EQUAL, _HOT = 1.5, 0.75, 0.9, 3
 
 
@@ -36,8 +41,11 @@ class Found(NamedTuple):
 def find(known: Known) -> Found:
     """Find the cause of a group's state."""
     summary = known.state.summary
-    if known.is_cut_off or summary.status_text == ABANDONED:
-        return Found("burrow_cut_off" if known.is_cut_off else "abandoned")
+    if known.is_cut_off:
+        return Found("burrow_cut_off")
+    if summary.status_text == ABANDONED:
+        reason = dict(known.newest.extras).get(ABANDONED.lower()) if known.newest else None
+        return Found("abandoned", evidence=[_ABANDONED[reason]] if reason in _ABANDONED else [])
     if summary.status is Status.OK:
         return _at_risk(known, _storm(known) or _went_back(known) or _left(known) or Found("none"))
     if known.state.is_of_burrow:
@@ -69,19 +77,29 @@ def _no_members(known: Known, stuck: Sequence[PartitionLag]) -> Found | None:
 
 
 def _went_back(known: Known) -> Found | None:
-    """A committed offset that is lower than before, on a log that is not shorter than before."""
+    """A committed offset that is lower than before. Only the topic's id tells a reset from a recreated topic."""
     before, back = places(known.before), list[tuple[PartitionLag, int]]()
+    ids, now, told = topic_ids(known.before), topic_ids(known.newest), list[str]()
+    is_new = {topic: ids[topic] != now[topic] for topic in ids.keys() & now.keys()}
     for one in known.read:
         old, end = before.get(place_of(one)), one.log_end_offset
         was = max(each.offset if each else 0 for each in (old and old.end, one.start))
         is_shorter = end is not None and end < ((old and old.log_end_offset) or 0)
-        if one.end is not None and one.end.offset < was and not is_shorter and one.status_text not in _STUCK:
+        can_be = not is_shorter or is_new.get(one.topic)
+        if one.end is not None and one.end.offset < was and can_be and one.status_text not in _STUCK:
             back.append((one, was))
-    told = [
-        f"{name_of(one)} was at offset {count(was)}, and is at {count(one.position or 0)}." for one, was in back[:3]
-    ]
-    values = {"number": len(back), "all": len(known.read)}
-    return Found("offsets_reset", values, (), *back[0], evidence=told) if back else None
+            told.append(f"{name_of(one)} was at offset {count(was)}, and is at {count(one.position or 0)}.")
+    if not back:
+        return None
+    at, was = back[0]
+    found = Found("went_back", {"number": len(back), "all": len(known.read)}, at=at, evidence=told[:3])
+    which = {is_new.get(one.topic) for one, _ in back}
+    if which == {False}:
+        return found._replace(cause="offsets_reset", offset=was)
+    if which == {True}:
+        proof = f"The id of {visible(at.topic)} was {visible(ids[at.topic])}, and is {visible(now[at.topic])}."
+        return found._replace(cause="topic_recreated", evidence=[*told[:3], proof])
+    return found._replace(missing="topic_id")
 
 
 def _stuck(known: Known, stuck: Sequence[PartitionLag]) -> Found | None:

@@ -22,6 +22,7 @@ from karrot.burrow.client import (
 from karrot.doctor.reader_helpers import Parts, Unread, netloc
 from karrot.event import LagEvent, has_burrow_name
 from karrot.http_client import HttpClient, Limits, RequestFailed
+from karrot.text import redacted
 
 T = TypeVar("T")
 
@@ -181,4 +182,4 @@ def _webhook(url: str, limits: Limits) -> ReadWebhook:
     except RequestFailed as error:
         return ReadWebhook(0, error.said, is_karrot=False)
     is_karrot = answer.status == _NOT_ALLOWED and _KARROTS_ANSWER in answer.body
-    return ReadWebhook(answer.status, answer.location, is_karrot)
+    return ReadWebhook(answer.status, redacted(answer.location), is_karrot)

@@ -1,6 +1,7 @@
 """Runs the doctor: reads the programs whose URLs are given, and runs every check on the data."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -17,8 +18,8 @@ from karrot.doctor.checks import (
 from karrot.doctor.read_and_check_prometheus import PrometheusSeen, read_prometheus, target
 from karrot.doctor.read_burrow import BurrowSeen, read_burrow
 from karrot.doctor.read_karrot import KarrotSeen, read_karrot
-from karrot.doctor.reader_helpers import Unreachable, Unread
-from karrot.http_client import Limits, RequestFailed
+from karrot.doctor.reader_helpers import Unreachable, Unread, read_samples
+from karrot.http_client import HttpClient, Limits, RequestFailed
 from karrot.runbooks_and_remedies import WATCH
 
 T = TypeVar("T")
@@ -47,6 +48,8 @@ class Snapshot:
     burrow: BurrowSeen | Unreachable | None = None
     karrot: KarrotSeen | Unreachable | None = None
     prometheus: PrometheusSeen | Unreachable | None = None
+    burrow_age: float | None = None
+    """The age in seconds of a Burrow whose first events are not due yet. ``None`` for any other Burrow."""
 
 
 def read_all(
@@ -59,11 +62,28 @@ def read_all(
 ) -> Snapshot:
     """Read the programs at these URLs, and change nothing there. ``token`` is Karrot's API token."""
     how = limits or Limits()
+    of_burrow = _read(burrow, partial(read_burrow, limits=how, karrot_url=karrot))
+    of_karrot = _read(karrot, partial(read_karrot, limits=how, token=token))
     return Snapshot(
-        burrow=_read(burrow, partial(read_burrow, limits=how, karrot_url=karrot)),
-        karrot=_read(karrot, partial(read_karrot, limits=how, token=token)),
+        burrow=of_burrow,
+        karrot=of_karrot,
         prometheus=_read(prometheus, partial(read_prometheus, limits=how, karrot_url=karrot)),
+        burrow_age=_burrow_age(of_burrow, of_karrot, how),
     )
+
+
+def _burrow_age(burrow: object, karrot: object, limits: Limits) -> float | None:
+    """Read when Burrow started, if Karrot misses its events: Burrow evaluates every group for its ``/metrics``."""
+    if not isinstance(burrow, BurrowSeen) or not isinstance(karrot, KarrotSeen):
+        return None
+    due_s, never = 2 * burrow.interval + 60, float("inf")  # it sends nothing in its first 60 s
+    is_heard = all(karrot.heard.get(cluster, never) <= due_s for cluster in burrow.groups)
+    with suppress(RequestFailed), HttpClient(burrow.url, limits) as client:
+        samples = [] if is_heard else read_samples(client)
+        starts = (each.value for each in samples if each.name == "process_start_time_seconds")
+        age = max(0.0, karrot.now.timestamp() - next(starts, -never))
+        return age if age < due_s else None
+    return None
 
 
 def _read(url: str | None, read: Callable[[str], T]) -> T | Unreachable | None:
@@ -97,7 +117,14 @@ def examine(seen: Snapshot) -> list[Finding]:
     read = {name: side for name, side in sides.items() if side is not None and not isinstance(side, Unreachable)}
     for needed in sorted(_CHECKS, key=len):
         if read.keys() >= set(needed):
-            found += [finding for check in _CHECKS[needed] for finding in check(*(read[name] for name in needed))]
+            for check in _CHECKS[needed]:
+                findings = check(*(read[name] for name in needed))
+                is_early = seen.burrow_age is not None and "KarrotBurrowSilent" in check.runbooks
+                if is_early and any(each.level is Level.FAULT for each in findings):
+                    what = f"Burrow started {seen.burrow_age:.0f} s ago, and its first events are not due yet"
+                    remedy = "run karrot doctor again after a minute and two of Burrow's intervals"
+                    findings = [_finding(Level.NOTE, check.name, what, remedy)]
+                found += findings
     return sorted(found, key=lambda finding: _ORDER.index(finding.level))
 
 

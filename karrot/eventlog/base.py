@@ -1,6 +1,6 @@
 """Defines the interface of the event log: its values, its methods and its exceptions."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -128,7 +128,8 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     come from polls, not from commits. ``listed_seq`` is the last event that lists all partitions, or 0. ``second`` is
     the newest verdict of the other judge: Burrow, or Karrot's rules on data from Kafka. ``second_every_ms`` is the time
     between the other judge's last two verdicts, or 0. Only groups have ``listed_seq``, ``second`` and
-    ``second_every_ms``. ``scalable_lag_seconds`` is also ``None`` in a row of an older Karrot.
+    ``second_every_ms``. ``scalable_lag_seconds`` is also ``None`` in a row of an older Karrot. ``members`` and
+    ``rebalances`` (counted by `watch`) are known only in events of `watch`.
     """
 
     status_text: str
@@ -154,6 +155,8 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     scalable_lag_seconds: float | None = None
     incident_id: str | None = None
     bad_partitions: int = 0
+    members: int | None = None
+    rebalances: int | None = None
 
     @property
     def status(self) -> Status | None:
@@ -235,6 +238,17 @@ class GroupState(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_of_burrow(self) -> bool:
         return is_burrow_itself(self.key.consumer, self.summary.max_lag_topic) and not self.is_test
+
+    def has_old_lag(self, cut_off: Collection[str]) -> bool:
+        """Whether the verdict is from a Burrow that is cut off from Kafka, in one of these clusters."""
+        return self.key.cluster in cut_off and self.summary.source is not Source.KAFKA
+
+    def without_old_lag(self, cut_off: Collection[str]) -> "GroupState":
+        """Return the state for programs: an old lag is unknown. The status stays: a change would be invented."""
+        if not self.has_old_lag(cut_off):
+            return self
+        unknown = {"total_lag": None, "max_lag": None, "signals": Signals(), "scalable_lag_seconds": None}
+        return msgspec.structs.replace(self, summary=msgspec.structs.replace(self.summary, **unknown))
 
     @property
     def is_test(self) -> bool:

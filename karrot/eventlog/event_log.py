@@ -171,6 +171,17 @@ class EventLog(ABC):
         chains = self._chains(keys, limit, most_bytes=most_bytes, whole=False)
         return [[each for each in chain if isinstance(each, StoredSummary)] for chain in chains]
 
+    def since(self, key: GroupKey, received_ms: int, most: int) -> Sequence[StoredSummary]:
+        """The newest events of a group back to a time of receipt, newest first, and at least `READ_LIMIT` if stored."""
+        found, start = list[StoredSummary](), 0
+        while len(found) < most and (not found or found[-1].summary.received_at_ms >= received_ms):
+            chain = self._chains([key], READ_LIMIT, most_bytes=_UNREAD_BYTES, start=start, whole=False)[0][start > 0 :]
+            if not chain:
+                break
+            found += [each for each in chain if isinstance(each, StoredSummary)]
+            start = chain[-1].seq
+        return found
+
     def event(self, seq: int) -> StoredEvent | None:
         """One event; ``None`` if the event is not stored any more, or damaged."""
         sql = f"SELECT {self._event_columns} FROM {self._events_table} WHERE seq = ?"
@@ -204,6 +215,12 @@ class EventLog(ABC):
         """Every live group now, ordered by key."""
         return self._live.read()
 
+    def vanished(self) -> Sequence[GroupKey]:
+        """Every group that has expired or was deleted, until the log forgets it to make room for another."""
+        with self._reading() as connection:
+            found = connection.execute("SELECT cluster, consumer FROM groups WHERE expired OR gone").fetchall()
+        return [GroupKey(rows.text_of(cluster), rows.text_of(consumer)) for cluster, consumer in found]
+
     def group(self, key: GroupKey) -> GroupState | None:
         """One group. ``None`` if the group has expired or is deleted."""
         sql = (
@@ -236,10 +253,11 @@ class EventLog(ABC):
         return {name: self.wall_ms_at(at) for name, at in self._heard().items() if at and name not in TEST_CLUSTERS}
 
     def _chains(
-        self, keys: Sequence[GroupKey], limit: int, *, most_bytes: int, after: int = 0, whole: bool
+        self, keys: Sequence[GroupKey], limit: int, *, most_bytes: int, after: int = 0, start: int = 0, whole: bool
     ) -> list[list[StoredSummary | Damaged]]:
         """Read each group's newest events with a number above ``after``, newest first, up to ``most_bytes`` per group.
 
+        With ``start``, read that event of a single group and the events before it.
         Without ``whole``, a body is read only if its row has no summary. Skipping a body costs less than reading the
         body, but not nothing.
         """
@@ -253,14 +271,15 @@ class EventLog(ABC):
         sql = (
             f"WITH RECURSIVE chain AS (SELECT {fields}, column1 AS number, 1 AS place, {size} AS bytes "
             f"FROM (VALUES {', '.join(f'({number}, ?, ?)' for number in range(len(keys)))}) AS asked "
-            f"JOIN groups g ON g.cluster = column2 AND g.consumer = column3 JOIN {events} e ON e.seq = g.last_seq "
+            f"JOIN groups g ON g.cluster = column2 AND g.consumer = column3 JOIN {events} e "
+            f"ON e.seq = coalesce(nullif(CAST(? AS bigint), 0), g.last_seq) "
             f"WHERE e.seq > ? UNION ALL SELECT {fields}, number, place + 1, bytes + {size} "
             f"FROM chain c JOIN {events} e ON e.seq = c.previous WHERE place < ? AND bytes < ? AND e.seq > ?) "
             f"SELECT number, {self._event_columns} FROM chain ORDER BY seq DESC"
         )
         asked = (part for key in keys for part in self._key(key))
         with self._reading() as connection:
-            log_id, parameters = self.log_id, (*asked, after, min(limit, READ_LIMIT), most_bytes, after)
+            log_id, parameters = self.log_id, (*asked, start, after, min(limit, READ_LIMIT), most_bytes, after)
             found = connection.execute(sql, parameters).fetchall()
         for number, *row in found:
             chains[number].append(decode(log_id, row))

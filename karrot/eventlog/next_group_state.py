@@ -146,6 +146,8 @@ def summarize(event: LagEvent, received_at_ms: int, age: LagAge | None = None) -
         scalable_lag_seconds=scalable_lag_seconds(event, signals),
         incident_id=event.incident_id,
         bad_partitions=sum(each.status_text not in NO_PROBLEM for each in event.partitions),
+        members=event.number("members") if event.source is Source.KAFKA else None,
+        rebalances=event.number("rebalances") if event.source is Source.KAFKA else None,
     )
 
 

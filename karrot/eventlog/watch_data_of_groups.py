@@ -24,8 +24,9 @@ class GroupHealth(msgspec.Struct, frozen=True, array_like=True):
     has committed past these messages, or has nothing left to read. ``retention_margin`` counts the messages between the
     log start and the oldest unread message, on the partition where they are the smallest share of the log; ``None``
     without unread messages. ``beyond_end`` counts partitions with a committed offset past the log end. ``uncommitted``
-    counts partitions that a member owns and that have no committed offset. ``rebalances`` counts from the group's first
-    poll. The state is Dead for some minutes after a deletion. New fields must come at the end, with a default.
+    counts partitions that a member owns and that have no committed offset, ``open_transactions`` those with the state
+    OPEN_TRANSACTION. ``rebalances`` counts from the group's first poll. The state is Dead for some minutes after a
+    deletion. New fields must come at the end, with a default.
     """
 
     consumer: str
@@ -38,6 +39,7 @@ class GroupHealth(msgspec.Struct, frozen=True, array_like=True):
     beyond_end: int | None = None
     uncommitted: int | None = None
     abandoned: bool = False
+    open_transactions: int | None = None
 
 
 class WatchedCluster(msgspec.Struct, frozen=True, array_like=True):

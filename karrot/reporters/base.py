@@ -160,6 +160,14 @@ class PushReporter(Protocol):
 
 
 @runtime_checkable
+class IdleReporter(PushReporter, Protocol):
+    """A push reporter that also has work while there are no new events."""
+
+    def idle(self) -> None:
+        """Do what is due. Karrot calls this method about five times a second while there are no new events."""
+
+
+@runtime_checkable
 class PullReporter(Protocol):
     """A reporter that Karrot reads at each scrape."""
 

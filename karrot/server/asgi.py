@@ -1,7 +1,7 @@
 """Answers a worker's requests over ASGI: stores events without Flask, and passes others to Flask in threads.
 
 The coroutine of an event passes the event to the log's writer, and answers after the commit. No thread waits for a
-client's request. Only the bodies of events and of mutes are read.
+client's request. Of other requests, only a small body of a POST is read.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _SERVE_SHARE = TURN_SHARE - 0.05
 """An event must be served within this share of `ANSWER_S`. A commit must begin within `TURN_SHARE` of `ANSWER_S`."""
 
 _LARGE_TOGETHER = 32 << 20
-_MUTES, _MUTE_BYTES = ("/mute", "/mutes"), 16 << 10
+_SMALL = 16 << 10
 _ACCEPTED = head_of(webhook.ACCEPTED)
 _QUICK_PATHS = ("/healthz", "/readyz", "/heartbeat")
 _SCRAPED = "/metrics"
@@ -172,7 +172,7 @@ class AsgiApplication:
         loop = asyncio.get_running_loop()
         client: Connection = scope["extensions"]["karrot"]
         body, length = bytearray(), int(_headers(scope).get("content-length", "0"))
-        if scope["method"] == "POST" and path.endswith(_MUTES) and length <= _MUTE_BYTES:
+        if scope["method"] == "POST" and length <= _SMALL:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._context.body_timeout):
                     while len(body) < length and (message := await receive())["type"] == "http.request":

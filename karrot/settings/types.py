@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Generic, NamedTuple, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
+from karrot.text import redacted
+
 T = TypeVar("T")
 Word = TypeVar("Word", bound=str)
 
@@ -19,6 +21,15 @@ _SIZES = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _S3, _S3A = "s3://", "s3a://"
 _BUCKET = re.compile(r"s3a?://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])((?:/[\w!.*'()=-]+)*)/*", re.ASCII)
 _URL = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:(//)?")
+_RE2 = re.compile(
+    r"""(?xs)(?: \\ [^1-9NUZu\x80-\U0010ffff]                         # an escape
+    | \[ \^?+ \]?+ (?: \\ [^1-9NUbu\x80-\U0010ffff] | [^]\\] )* \]   # a set
+    | \( (?! \?) | \(\? (?: : | P<[A-Za-z0-9_]+> | [ims-]+[:)] )     # a group
+    | [*+?}] (?! \+) | \{ (?! , | \d* ,? \d{4})                      # a repeat
+    | [^\\[(*+?{}] )*+"""
+)
+"""Matches the regular expressions of Python that RE2 can read too."""
+
 _SHOWN = 80
 _LAST_PORT = 65535
 _TRUE = {"true", "yes", "on", "1"}
@@ -170,9 +181,8 @@ def seconds_of(*choices: str) -> ValueKind[int]:
 
 
 def quoted(text: str) -> str:
-    """Format a wrong value for an error: cut after 80 characters, on one line, without the password of an address."""
-    shown = re.sub(r"(://|//|:).*@", r"\1***@", text, flags=re.DOTALL)
-    shown = re.sub(r"(password=?)\S+", r"\1***", shown, flags=re.IGNORECASE)
+    """Format a wrong value for an error: cut after 80 characters, on one line, without the secrets of an address."""
+    shown = re.sub(r"(password=?)\S+", r"\1***", redacted(text), flags=re.IGNORECASE)
     return repr(shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}...")
 
 
@@ -257,7 +267,7 @@ def _read_event_log(text: str) -> str:
     if "://" not in text:
         return one_of("sqlite", "memory").read(text)
     parts = urlsplit(text)
-    is_secret = parts.password is not None or re.search(r"[?&](ssl)?password=", parts.query, re.IGNORECASE)
+    is_secret = parts.password is not None or re.search(r"(^|&)(ssl)?password=", parts.query, re.IGNORECASE)
     _require(parts.scheme in {"postgresql", "postgres"} and not is_secret and text.isprintable())
     return text
 
@@ -269,6 +279,11 @@ def _read_pattern(text: str) -> re.Pattern[str]:
             return re.compile(text)
     except (re.error, OverflowError, RecursionError, Warning) as error:
         raise ValueError(text) from error
+
+
+def _read_shared_pattern(text: str) -> re.Pattern[str]:
+    _require(_RE2.fullmatch(text))
+    return _read_pattern(text)
 
 
 def _read_share(text: str) -> float:
@@ -310,6 +325,11 @@ event_log = ValueKind(
     "sqlite, memory, or postgresql://USER@HOST/DATABASE without a password (see KARROT_EVENT_LOG_PASSWORD_FILE)",
 )
 pattern: ValueKind[re.Pattern[str]] = ValueKind(_read_pattern, "a regular expression", lambda value: value.pattern)
+shared_pattern = ValueKind(
+    _read_shared_pattern,
+    "a regular expression that Prometheus (RE2) can read too: without look-around, back-references, possessive or "
+    r"atomic parts, comments, conditions, \Z, \N, \u and \U, and repeated fewer than 1000 times",
+)
 share: ValueKind[float] = ValueKind(_read_share, "a number from 0 to 1", "{:.12g}".format)
 namespace = ValueKind(  # as PutMetricData accepts it, but not a namespace of AWS
     _text_if(re.compile(r"(?!AWS/)[0-9A-Za-z._/#-][0-9A-Za-z._/#:-]{0,254}").fullmatch),

@@ -98,6 +98,9 @@ class ClientProcess:
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         return cast("Mapping[str, int]", self._ask("partitions", list(topics)))
 
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        return cast("Mapping[str, str]", self._ask("topic_ids", list(topics)))
+
     def close(self) -> None:
         if self._child is not None:
             self._end(self._child)

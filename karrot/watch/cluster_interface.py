@@ -117,6 +117,9 @@ class Cluster(Protocol):
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         """Return the number of partitions of each existing topic in ``topics``."""
 
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """Return Kafka's ids of topics. A recreated topic has another id. Unknown ids are left out."""
+
     def close(self) -> None:
         """Release the client."""
 

@@ -72,6 +72,7 @@ class Poll(NamedTuple):
     failures: Mapping[str, Failure]
     partitions: Mapping[str, int]
     topics: NameFilter
+    topic_ids: Mapping[str, str]
 
     def uncommitted(self, group: str) -> set[TopicPartition]:
         """The partitions that the group reads without a committed offset. Empty if the offsets are unreadable."""
@@ -108,6 +109,7 @@ def poll_cluster(cluster: Cluster, groups: NameFilter, topics: NameFilter) -> Po
         },
         partitions,
         topics,
+        cluster.topic_ids({place.topic for place in ends}),  # last: no new offset comes with the id of an old topic
     )
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import TopicCollection as Topics
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # the library's __init__ lacks __all__
     AdminClient,
@@ -136,6 +137,12 @@ class KafkaCluster:
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         found = self._topics()
         return {topic: len(found[topic].partitions) for topic in topics if topic in found}
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        futures = self._ask(self._admin.describe_topics, Topics(list(topics))) if topics else {}
+        known = {} if isinstance(futures, Failure) else {topic: self._result(futures[topic]) for topic in futures}
+        ids = {topic: str(each.topic_id) for topic, each in known.items() if not isinstance(each, Failure)}
+        return {topic: each for topic, each in ids.items() if each != "A" * 22}  # Kafka before 2.8
 
     def close(self) -> None:
         """Do nothing, because Python closes the client with its last reference."""

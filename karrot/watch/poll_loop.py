@@ -19,10 +19,10 @@ import structlog
 
 from karrot import telemetry
 from karrot.burrow.notification_rules import NameFilter
-from karrot.burrow.payload import GROUP, to_wire
+from karrot.burrow.payload import GROUP, LONGEST_EXTRA, to_wire
 from karrot.clock import Clock
 from karrot.deletions import MISSING_MS, MissingGroups
-from karrot.event import ABANDONED, SOURCE_HEADER, LagEvent, Source, TopicPartition
+from karrot.event import ABANDONED, SOURCE_HEADER, TOPIC_IDS, LagEvent, Source, TopicPartition
 from karrot.eventlog import watch_data_of_groups
 from karrot.eventlog.base import LogUnavailableError, OverloadedError
 from karrot.eventlog.event_log import EventLog, save_outcome
@@ -251,8 +251,12 @@ class Watcher:
             if event is not None:
                 memory.judged.add(group)
                 rebalances = "rebalances", str(memory.stability[group].rebalances)
-                event = event._replace(extras=(*event.extras, rebalances))
                 text = memory.lives[group].text
+                topics = sorted({one.topic for one in event.partitions} & poll.topic_ids.keys())
+                ids = " ".join(f"{topic}={poll.topic_ids[topic]}" for topic in topics)
+                more = {TOPIC_IDS: ids} if 0 < len(ids) <= LONGEST_EXTRA else {}
+                more |= {ABANDONED.lower(): memory.lives[group].reason} if text == ABANDONED else {}
+                event = event._replace(extras=(*event.extras, rebalances, *more.items()))
                 is_ended = text == ABANDONED or group not in memory.incidents.open  # OK while waiting ends no incident
                 events.append(memory.incidents.name(without_alarm(event, text) if text and is_ended else event))
         events += self._deleted(dead, memory, now_ms)
@@ -333,6 +337,7 @@ class Watcher:
         for group, described in poll.described.items():
             committed, rings = poll.committed.get(group), memory.rings.groups.get(group, {})
             beyond_end = sum(ring.beyond_end >= BEYOND_END_POLLS and not ring.is_left for ring in rings.values())
+            held = sum(ring.is_owned and (ring.held or 0) >= memory.rings.intervals for ring in rings.values())
             yield GroupHealth(
                 group,
                 described.state,
@@ -343,6 +348,7 @@ class Watcher:
                 beyond_end=None if committed is None else beyond_end,
                 uncommitted=None if committed is None else len(self._uncommitted(poll, group)),
                 abandoned=memory.lives[group].text == ABANDONED,
+                open_transactions=None if committed is None else held,
             )
 
     def _uncommitted(self, poll: Poll, group: str) -> set[TopicPartition]:

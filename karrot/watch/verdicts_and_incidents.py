@@ -32,6 +32,7 @@ class Life(msgspec.Struct, array_like=True):
 
     ``is_idle`` says that the group became Empty at ``since_ms`` and that its topics got no records since. ``text`` is
     ABANDONED, OK for the window in which a group may come back, or ``None`` for any other group. OK ends no incident.
+    ``reason`` is ``named``, ``brief`` or ``idle`` for a group without members that can be abandoned.
     """
 
     active_ms: int
@@ -39,6 +40,7 @@ class Life(msgspec.Struct, array_like=True):
     is_empty: bool
     is_idle: bool = False
     text: str | None = None
+    reason: str = ""
 
     def see(
         self, now_ms: int, window_ms: int, after_ms: int, *, is_empty: bool, moved: bool, grown: bool, is_named: bool
@@ -50,6 +52,7 @@ class Life(msgspec.Struct, array_like=True):
             self.since_ms, self.is_idle, passed_ms = now_ms, passed_ms <= window_ms, 0
         self.is_idle, self.is_empty = self.is_idle and not (self.is_empty and grown), is_empty
         is_brief = is_named or self.active_ms < after_ms
+        self.reason = "named" if is_named else "brief" if is_brief else "idle"
         is_over = passed_ms >= window_ms if is_brief else self.is_idle and 0 < after_ms <= passed_ms
         self.text = (ABANDONED if is_over else Status.OK.name if is_brief else None) if is_empty else None
 

@@ -72,6 +72,7 @@ def _prepare_templates(app: Flask, context: WebContext) -> None:
         version=context.version,
         now=lambda: instant(context.clock.wall_ms()),
         runbook_of_failing=runbook_of_failing,
+        doubt=lambda: banners.doubt(context),
         outage=lambda: banners.outage(context),
         refusals=lambda: banners.refusals(context),
         shown_state=app.extensions[metrics.EXTENSION].shown,

@@ -44,7 +44,7 @@ def test_the_json_is_the_answer_of_the_api(server: RecordingServer, answer: byte
     ("body", "said"),
     [
         (b'{"detail":"Several clusters have this group: a, b. Name one."}', "Several clusters have this group: a, b."),
-        (b"no JSON", "JSON is malformed"),
+        (b"no JSON", "HTTP 400 Bad Request, 'no JSON'"),
         (b"{}", "HTTP 400"),
     ],
 )

@@ -4,6 +4,7 @@ Each file has the planted cause and the inputs of the diagnosis.
 """
 
 import re
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -169,7 +170,31 @@ def other_rates(one: PartitionLag, slower: float, faster: int) -> PartitionLag:
     return replace(one, start=one.start._replace(offset=read, lag=max(0, lag)), **more)
 
 
-def test_a_topic_that_was_made_again_was_not_reset() -> None:
+def with_topic_id(facts: Known, text: str) -> Known:
+    """Change the id of the topic in the newest event."""
+    assert facts.newest is not None
+    extras = tuple((dict(facts.newest.extras) | {"topic_ids": text}).items())
+    return replace(facts, newest=facts.newest._replace(extras=extras))
+
+
+def test_offsets_that_went_back_in_a_recreated_topic_were_not_reset_although_its_log_is_longer() -> None:
+    found = explain(with_topic_id(known("offsets_reset"), "explain-offsets-reset-1=F7qB9zRkSXm0aYy1uQ2w3g"))
+    assert found.cause == "topic_recreated"
+    assert found.evidence[-1] == (
+        "The id of explain-offsets-reset-1 was UZIT6hZ1Rkq1NrEy74N7xg, and is F7qB9zRkSXm0aYy1uQ2w3g."
+    )
+    assert not any("--reset-offsets" in each.command for each in found.commands)
+
+
+def test_without_the_ids_of_a_topic_a_reset_and_a_recreated_topic_are_both_possible() -> None:
+    found = explain(with_topic_id(known("offsets_reset"), ""))
+    assert (found.cause, len(found.missing)) == ("went_back", 1)
+    assert "reset, or the topic was deleted and created again" in found.sentence
+    assert found.evidence
+    assert not any("--reset-offsets" in each.command for each in found.commands)
+
+
+def test_a_topic_with_a_shorter_log_was_not_reset() -> None:
     facts = known("offsets_reset")
     shorter = tuple(one._replace(log_end=400) for one in facts.partitions)
     assert explain(replace(facts, partitions=shorter)).cause != "offsets_reset"
@@ -218,6 +243,17 @@ def test_a_name_cannot_end_a_command() -> None:
     key = facts.state.key._replace(consumer="a b'; rm -rf $HOME #{x}")
     lines = [each.command for each in explain(replace(facts, state=replace(facts.state, key=key))).commands]
     assert all("""--group 'a b'"'"'; rm -rf $HOME #{x}' --describe""" in line for line in lines)
+
+
+def test_a_name_with_control_characters_reaches_the_command_as_it_is() -> None:
+    name = "a\nb'\\\u202ec\u00e9"
+    facts = known("hung_consumer")
+    lines = explain(replace(facts, state=replace(facts.state, key=facts.state.key._replace(consumer=name)))).commands
+    for line in (each.command for each in lines):
+        assert line.isprintable()
+        script = f'kafka-consumer-groups.sh() {{ printf "%s\\0" "$@"; }}; {line}'
+        words = subprocess.run(["bash", "-c", script], capture_output=True, check=True).stdout.split(b"\0")
+        assert name.encode() in words
 
 
 def test_a_group_with_one_event_is_explained() -> None:

@@ -21,11 +21,11 @@ ALL_BUT_THE_FIRST = checks.CHECKS[1:]
 
 def test_a_burrow_that_posts_only_to_other_urls_is_a_fault() -> None:
     assert passes(checks.notifier, burrow_snapshot())
-    elsewhere = notifier_module(url_open="http://pager.example:1467/v1/event", url_close="")
+    elsewhere = notifier_module(url_open="http://user:s3cret@pager.example:1467/v1/event?key=s3cret", url_close="")
     level, what, remedy = only_finding(checks.notifier, burrow_snapshot(elsewhere))
     assert (level, what) == (
         "fault",
-        "no notifier posts to Karrot: Burrow's notifiers are a (http, http://pager.example:1467/v1/event)",
+        "no notifier posts to Karrot: Burrow's notifiers are a (http, http://***@pager.example:1467/v1/event?***)",
     )
     assert remedy == f"run karrot burrow-config --karrot {KARROT}, and add its output to burrow.toml"
     assert "Burrow has no notifier" in only_finding(checks.notifier, burrow_snapshot(notifiers={}))[1]

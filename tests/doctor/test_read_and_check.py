@@ -2,11 +2,14 @@
 
 import json
 import re
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client.samples import Sample
 
 from karrot.api.bodies import Component
 from karrot.doctor import Level, Snapshot, examine, read_all
@@ -21,6 +24,7 @@ from support.burrow.viper_config import EXAMPLE
 from support.doctor_snapshots import (
     burrow_snapshot,
     karrot_snapshot,
+    metric_sample,
     notifier_module,
     prometheus_snapshot,
     read_group,
@@ -28,6 +32,7 @@ from support.doctor_snapshots import (
 from support.prometheus.fake_prometheus import fake_prometheus
 from support.servers.scripted_server import http_response, scripted_server
 from support.service.free_ports import free_port
+from support.service.karrot_service import Service
 
 ROOT = Path(__file__).parents[2]
 CHECKS = [each for _, each in all_checks()]
@@ -65,6 +70,30 @@ def test_all_answers_of_burrow_are_read_and_nothing_is_deleted() -> None:
     assert [event.consumer for event in seen.verdicts] == ["burrow-prod", "billing"]
     assert list(seen.to_karrot) == ["karrot"]
     assert (seen.interval, seen.notifiers["karrot"].threshold) == (30, 1)
+
+
+@pytest.mark.parametrize(("age_s", "expected"), [(30, 30.0), (600, None), (None, None)])
+def test_a_burrow_without_events_is_asked_when_it_started(
+    tmp_path: Path, age_s: int | None, expected: float | None
+) -> None:
+    with fake_burrow(simulated_group("billing")) as asked, Service(tmp_path / "data") as karrot:
+        asked.after(60)
+        asked.server.api.started_s = None if age_s is None else time.time() - age_s
+        seen = read_all(asked.server.url, f"http://127.0.0.1:{karrot.port}", limits=QUICK)
+    assert seen.burrow_age == (None if expected is None else pytest.approx(expected, abs=20))
+
+
+@pytest.mark.parametrize("heard", [[metric_sample("karrot_last_event_timestamp_seconds", 0, cluster="prod")], []])
+def test_a_burrow_that_has_just_started_is_judged_later(heard: list[Sample]) -> None:
+    other = metric_sample("karrot_events_rejected_total", 0, code="unauthorized")
+    snapshot = Snapshot(burrow=burrow_snapshot(), karrot=karrot_snapshot(samples=(*heard, other)), burrow_age=40.0)
+    found = {each.check: each for each in examine(snapshot)}
+    for name in ("silence", "silent-notifier"):
+        assert (found[name].level, found[name].what) == (
+            Level.NOTE,
+            "Burrow started 40 s ago, and its first events are not due yet",
+        )
+    assert {each.level for each in examine(replace(snapshot, burrow_age=None)) if each.check in found} >= {Level.FAULT}
 
 
 def test_some_of_many_groups_are_read_and_burrow_s_own_group_is_among_them() -> None:

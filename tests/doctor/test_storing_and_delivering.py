@@ -182,7 +182,8 @@ def test_a_silent_cluster_is_a_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "argument"), [("test", "test"), ("a b; rm -rf ~", "'a b; rm -rf ~'"), ("it's", "'it'\"'\"'s'")]
+    ("cluster", "argument"),
+    [("test", "test"), ("a b; rm -rf ~", "'a b; rm -rf ~'"), ("it's", "'it'\"'\"'s'"), ("a\nb", "$'a\\x0ab'")],
 )
 def test_a_cluster_that_is_gone_can_be_forgotten_with_the_command_that_is_printed(cluster: str, argument: str) -> None:
     silent, never = (metric_sample("karrot_last_event_timestamp_seconds", at, cluster=cluster) for at in (1, 0))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
+from itertools import pairwise
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.e2e
 _ROWS = "table.groups tbody tr"
 _REFRESHED_MS = 45_000
 _GROUP = "/group?cluster=prod-eu&consumer=geo-enricher"
+_TROUBLE = "/group?cluster=prod-eu&consumer=push-gateway"
 _RUNBOOKS = [
     "/runbooks/KarrotBurrowSilent",
     "/runbooks/KarrotReporterDropping",
@@ -111,7 +113,7 @@ def moments() -> Callable[[str], Website]:
         ("empty", ["/", "/reporters", "/rejects", "/runbooks", *_RUNBOOKS]),
         (
             "failing",
-            ["/", _GROUP, "/reporters", "/reporters/cloudwatch", "/rejects"],
+            ["/", _GROUP, _TROUBLE, "/reporters", "/reporters/cloudwatch", "/rejects"],
         ),
         ("silent", ["/"]),
         ("markup", ["/?sort=-lag"]),
@@ -135,12 +137,111 @@ def test_axe_reports_nothing_in_either_theme(
             assert told == [], f"{path} in {scheme}: {json.dumps(told)}"
 
 
+def test_the_pointer_and_the_keyboard_show_the_values_of_the_curves_and_a_refresh_keeps_them(
+    serve: Serve, visit: Open
+) -> None:
+    website = website_in_state("incident")
+    page = visit(serve(website), _TROUBLE).page
+    slider, shown = page.get_by_role("slider", name="Moment on the curves"), page.locator(".cross span").first
+    texts = [line.partition(" ")[2] for line in (page.locator(".plots").get_attribute("data-points") or "").split("\n")]
+    expect(shown).to_be_hidden()
+    page.locator(".plots").scroll_into_view_if_needed()
+    box = page.locator("svg.field").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 1, box["y"] + 9)
+    expect(shown).to_have_text(texts[0])
+    page.mouse.move(box["x"] + 1, box["y"] - 200)
+    expect(shown).to_be_hidden()
+    slider.focus()
+    expect(shown).to_have_text(texts[0])
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowLeft")
+    expect(shown).to_have_text(texts[-2])
+    expect(slider).to_have_attribute("aria-valuetext", texts[-2])
+    website.clock.advance(5000)
+    key = {"cluster": "prod-eu", "consumer": "push-gateway"}
+    event = make_event(**key, total_lag=123_456, observed_at_ms=website.clock.wall, incident_id="other")
+    website.context.intake.accept(event)
+    expect(page.locator("dl.facts").first).to_contain_text("123,456", timeout=_REFRESHED_MS)
+    expect(slider).to_be_focused()
+    expect(shown).to_have_text(texts[-2])
+
+
+def test_the_summary_is_copied_by_keyboard_with_and_without_the_clipboard_of_https(
+    moments: Callable[[str], Website], serve: Serve, visit: Open
+) -> None:
+    base = serve(moments("incident"))
+    for is_secure in (True, False):
+        visited = visit(base, _TROUBLE, permissions=["clipboard-read", "clipboard-write"])
+        page = visited.page
+        if not is_secure:
+            page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+        button = page.get_by_role("button", name="Copy a summary")
+        button.focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("status").filter(has_text="Copied")).to_be_visible()
+        expect(button).to_be_focused()
+        expect(page.locator("#summary")).to_be_hidden()
+        field = page.get_by_label("Reason")
+        field.focus()
+        page.keyboard.press("Control+V")
+        assert field.input_value().startswith("ERR push-gateway on prod-eu since 2026-11-22 ")
+        assert field.input_value().endswith(f"{base}/group?cluster=prod-eu&consumer=push-gateway")
+
+
+def test_without_a_script_the_range_works_and_nothing_asks_for_a_script(
+    moments: Callable[[str], Website], serve: Serve, visit: Open
+) -> None:
+    page = visit(serve(moments("incident")), _TROUBLE, java_script_enabled=False).page
+    page.get_by_role("navigation", name="Range of the curves").get_by_role("link", name="6 h").click()
+    assert page.url.endswith("range=6h#curves")
+    expect(page.locator("[aria-current]", has_text="6 h")).to_be_visible()
+    assert page.locator("button:visible").all_inner_texts() == ["Mute"]
+    assert not page.get_by_role("slider").is_visible()
+
+
+def test_a_refresh_keeps_what_is_unfolded_and_its_focus(serve: Serve, visit: Open) -> None:
+    website = website_in_state("incident")
+    page = visit(serve(website), _TROUBLE).page
+    folded = page.locator("details:not([open])")
+    while folded.count():
+        folded.first.locator("summary").press("Enter")
+    unfolded = page.locator("details[open]").count()
+    assert unfolded >= 2
+    website.clock.advance(5000)
+    key = {"cluster": "prod-eu", "consumer": "push-gateway"}
+    website.context.intake.accept(make_event(**key, total_lag=123_456, observed_at_ms=website.clock.wall))
+    expect(page.locator("dl.facts").first).to_contain_text("123,456", timeout=_REFRESHED_MS)
+    assert page.locator("details[open]").count() == unfolded
+    assert page.evaluate("document.activeElement.matches('details > summary')")
+
+
+def test_the_keyboard_reaches_everything_on_the_page_of_a_group_in_the_order_of_the_page(
+    moments: Callable[[str], Website], serve: Serve, visit: Open
+) -> None:
+    page = visit(serve(moments("incident")), _TROUBLE).page
+    reached = []
+    while True:
+        page.keyboard.press("Tab")
+        here = page.evaluate(
+            "[document.activeElement.getBoundingClientRect().top + scrollY, document.activeElement.tagName,"
+            " getComputedStyle(document.activeElement).outlineStyle]"
+        )
+        if here[1] == "BODY":
+            break
+        reached.append(here)
+    places = [place for place, *_ in reached[5:-4]]  # without the menu and the footer
+    assert len(places) >= 12
+    assert all(later >= earlier - 24 for earlier, later in pairwise(places))  # two elements of a line may differ
+    assert {outline for *_, outline in reached} == {"solid"}
+
+
 @pytest.mark.parametrize("width", [320, 390, 1024, 1280, 1440])
 def test_no_element_is_wider_than_the_window(
     moments: Callable[[str], Website], serve: Serve, visit: Open, width: int
 ) -> None:
     base = serve(moments("failing"))
-    for path in ("/", _GROUP, "/reporters", "/reporters/cloudwatch", "/rejects", "/runbooks", *_RUNBOOKS):
+    for path in ("/", _GROUP, _TROUBLE, "/reporters", "/reporters/cloudwatch", "/rejects", "/runbooks", *_RUNBOOKS):
         page = visit(base, path, viewport={"width": width, "height": 800}).page
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
         for part in ("#list", "#rejects", ".statuses") if width != 1024 else ("#list",):
@@ -331,7 +432,7 @@ def test_targets_for_fingers_are_at_least_24_pixels_high_and_wide(
     moments: Callable[[str], Website], serve: Serve, visit: Open
 ) -> None:
     base = serve(moments("failing"))
-    for path in ("/", _GROUP, "/reporters", "/rejects", "/runbooks"):
+    for path in ("/", _GROUP, _TROUBLE, "/reporters", "/rejects", "/runbooks"):
         page = visit(base, path, viewport={"width": 390, "height": 800}).page
         assert page.evaluate(_SMALL_TARGETS) == [], path
 
@@ -349,6 +450,14 @@ def test_an_open_page_shows_that_its_content_comes_from_memory(serve: Serve, vis
     website.clock.advance(3_000)
     expect(visited.page.locator("#live")).to_have_text("Live", timeout=_REFRESHED_MS)
     expect(visited.page.locator("#outage")).to_be_empty()
+
+
+def test_an_open_page_is_not_live_while_its_source_is_silent(serve: Serve, visit: Open) -> None:
+    website = website_in_state("healthy")
+    visited = visit(serve(website))
+    expect(visited.page.locator("#live")).to_have_text("Live")
+    website.clock.advance(website.context.stale_after_ms * 3 // 4)
+    expect(visited.page.locator("#live")).to_have_text("Burrow is late", timeout=_REFRESHED_MS)
 
 
 def test_the_page_of_the_demo_updates_while_it_is_open(visit: Open) -> None:

@@ -159,6 +159,18 @@ def test_watch_reads_groups_of_every_kind_from_kafka(kafka: Kafka, topic: str) -
     assert [each.reason for each in failures if isinstance(each, Failure)] == ["unknown_topic_or_part"] * 2
 
 
+def test_a_recreated_topic_has_another_id(kafka: Kafka, topic: str) -> None:
+    cluster = KafkaCluster(kafka.client)
+    before = cluster.topic_ids([topic, "no-such-topic"])
+    assert before.keys() == {topic}
+    admin = kafka.admin()
+    admin.delete_topics([topic])[topic].result(30)
+    kafka.create_topic(topic, 3)
+    after = cluster.topic_ids([topic])
+    assert len(before[topic]) == len(after[topic]) == 22
+    assert before[topic] != after[topic]
+
+
 def test_a_share_group_is_counted_and_not_denied(newest_kafka: Stack, own_name: str) -> None:
     kafka = newest_kafka.kafka
     kafka.create_topic(own_name, 1)

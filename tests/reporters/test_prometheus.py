@@ -30,7 +30,7 @@ from karrot.telemetry import CONSUMER_MUTED, EVENT_HANDLING_SECONDS, METRICS, SE
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import recorded_body, recorded_rest_answer
 from support.eventlog.mutes import make_mute
-from support.eventlog.read_commits import ResyncedBurrow
+from support.eventlog.read_commits import ResyncedBurrow, cut_off_from_kafka
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 
@@ -282,6 +282,36 @@ def test_burrows_own_group_has_its_own_metrics_even_if_excluded(log: MemoryEvent
     assert of(samples, "karrot_consumer_lag") == {labels(cluster="prod-eu", consumer="burrow-dashboards"): 3}
 
 
+def test_a_burrow_that_is_cut_off_from_kafka_keeps_its_statuses_and_loses_its_lags(
+    log: MemoryEventLog, clock: ManualClock
+) -> None:
+    cut_off_from_kafka(log, clock)
+    own = make_partition(topic="__consumer_offsets", current_lag=7)
+    tell(log, consumer="burrow-prod", max_lag=own)
+    tell(log, consumer="frozen", status_text="ERR")
+    tell(log, consumer="polled", source=Source.KAFKA)
+    tell(log, cluster="prod-us", consumer="other")
+    samples = scraped(log, partition_metrics="true", topic_metrics="true")
+    for lag in ("lag", "max_lag", "scalable_lag", "produce_rate", "consume_rate"):
+        consumers = {dict(each)["consumer"] for each in of(samples, f"karrot_consumer_{lag}")}
+        assert consumers == {"polled", "other"}, lag
+    assert {dict(each)["consumer"] for each in of(samples, "karrot_partition_lag")} == {"polled", "other"}
+    assert of(samples, "karrot_burrow_self_lag") == {}
+    frozen = labels(cluster="prod-eu", consumer="frozen")
+    assert of(samples, "karrot_consumer_status_code")[frozen] == 3
+    assert frozen in of(samples, "karrot_consumer_last_event_timestamp_seconds")
+
+
+def test_the_lags_come_back_with_the_first_commit_that_burrow_reads(log: MemoryEventLog, clock: ManualClock) -> None:
+    source, burrow = collector(log), ResyncedBurrow(log, clock)
+    burrow.reads_commits(3600)
+    burrow.reads_none(600)
+    tell(log, total_lag=5)
+    assert of(read(source.collect()), "karrot_consumer_lag") == {}
+    burrow.reads_commits(120)
+    assert list(of(read(source.collect()), "karrot_consumer_lag").values()) == [5]
+
+
 def test_the_newest_commit_that_burrow_read_shows_whether_it_is_cut_off(
     log: MemoryEventLog, clock: ManualClock
 ) -> None:
@@ -340,6 +370,32 @@ def test_only_muted_groups_are_marked_even_after_they_vanish_until_the_mute_ends
     assert len(muted()) == 3
     clock.advance(1)
     assert muted() == set()
+
+
+def test_a_group_that_vanished_stays_muted_after_another_mute_and_a_restart(
+    log: MemoryEventLog, clock: ManualClock
+) -> None:
+    def muted(made: LogCollector) -> str:
+        [family] = [family for family in made.families() if family.metric is CONSUMER_MUTED]
+        return "".join(family.pieces)
+
+    made = collector(log, exclude_consumers="^hidden")
+    for consumer in ("orders-deleted", "orders-silent", "hidden", "billing"):
+        tell(log, consumer=consumer)
+    tell(log, consumer="orders-deleted", status_text="NOTFOUND")
+    clock.advance(300_001)
+    log.expire()
+    mutes.begin(log, make_mute(clock, pattern="orders*", seconds=600))
+    mutes.begin(log, make_mute(clock, id="second", pattern="hidden", seconds=60))
+    expected = "".join(
+        f'karrot_consumer_muted{{cluster="prod-eu",consumer="orders-{name}"}} 1\n' for name in ("deleted", "silent")
+    )
+    assert muted(made) == expected
+    mutes.end(log, lambda mute: mute.id == "second")
+    assert muted(made) == expected
+    assert muted(collector(log)) == expected
+    clock.advance(600_000)
+    assert muted(made) == ""
 
 
 def test_a_group_stays_muted_while_the_mutes_cannot_be_read(

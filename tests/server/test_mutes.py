@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from karrot.burrow.payload import to_wire
+from support.burrow.lag_events import make_event
 from support.burrow.recorded_bodies import recorded_body
 from support.service.karrot_service import Service
 from support.waiting import wait_for
@@ -38,6 +40,17 @@ def test_all_workers_see_a_mute_until_it_ends_also_after_a_restart(service: Serv
     assert service.request("DELETE", f"/api/v1/mutes?id={known}").status == 200
     assert is_muted(service) == [None] * 6
     assert f'"id": "{known}"' in next(line for line in service.said.read_text().splitlines() if "mute_ended" in line)
+
+
+def test_a_group_that_is_deleted_stays_muted_in_all_workers_and_after_a_restart(service: Service) -> None:
+    assert service.request("POST", "/api/v1/mutes", json.dumps(WISH).encode()).status == 200
+    deleted = make_event(cluster="prod-eu", consumer="orders-svc", status_text="NOTFOUND", incident_id=None)
+    assert service.post(to_wire(deleted)).status == 202
+    wait_for(lambda: service.metric("karrot_consumer_status_code", consumer="orders-svc") is None)
+    assert is_muted(service) == [1] * 6
+    assert service.stop() == 0
+    service.start()
+    assert is_muted(service) == [1] * 6
 
 
 def test_the_leader_ends_a_mute_by_the_clock(service: Service) -> None:

@@ -1,5 +1,6 @@
 """The types of settings parse texts to values and format values as texts."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from karrot.settings import types
 from karrot.settings.options import OPTIONS, Option
 from karrot.settings.types import Address, Secret
+from support.prometheus.promtool import promtool
 
 span = types.duration(1, 3650 * 86400)
 amount = types.size(1, 2**46)
@@ -152,6 +154,31 @@ def test_a_wrong_value_is_quoted_on_one_short_line_without_a_password() -> None:
     assert types.quoted("a\nb\x1b") == r"'a\nb\x1b'"
     assert types.quoted("postgresql://karrot:p@ss@db/x") == "'postgresql://***@db/x'"
     assert types.quoted("x" * 1000) == f"'{'x' * 80}...'"
+    assert types.quoted("^a/(?:b)[?]c") == "'^a/(?***'"  # it could be an address
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://u:s3cret@h/x",
+        "http://h/x?token=s3cret",
+        "h/x?s3cret",
+        "h?token=s3cret",
+        "//h/x#s3cret",
+        "http://h/x?a@b#s3cret",
+    ],
+)
+def test_no_error_has_the_user_the_query_or_the_fragment_of_an_address(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^--karrot is '.*\*\*\*.*': it must be an http://") as raised:
+        types.checked(types.url, "--karrot", text)
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("query", ["password=s3cret", "sslpassword=s3cret", "sslmode=require&PASSWORD=s3cret"])
+def test_a_database_url_with_a_password_in_its_query_is_refused(query: str) -> None:
+    with pytest.raises(ValueError, match="without a password") as raised:
+        types.checked(types.event_log, "KARROT_EVENT_LOG", f"postgresql://u@h/d?{query}")
+    assert "s3cret" not in str(raised.value)
 
 
 def test_an_error_has_the_wrong_value_and_the_allowed_values() -> None:
@@ -161,3 +188,39 @@ def test_an_error_has_the_wrong_value_and_the_allowed_values() -> None:
 
 def test_a_path_may_start_at_home() -> None:
     assert types.path.read("~/karrot") == Path.home() / "karrot"
+
+
+REFUSED = (
+    *("(?=a)", "(?!a)", "(?<=a)b", "(?<!a)b", "(?>a)", "(?(1)b|c)", "(?#x)a", "(?x)a b", "(?a)a", "(?P<ä>x)"),
+    *(r"(a)\1", "(?P<x>a)(?P=x)", "a*+", "a++", "a?+", "a{2}+", "a{2,3}+", "a{1001}", "a{0,1001}", "a{,3}"),
+    *(r"a\Z", r"\u00e4", r"\U000000e4", r"\N{DIGIT ONE}", r"\ä", r"[\b]", r"[\1]", r"[\u0041]", r"[]\]a\b00]"),
+)
+ACCEPTED = (
+    *("", "^orders-", "a|b$", "(a|b)+?", "a*?", "a{2}?", "a{3,}", "(?i)a", "(?s-i:a)", "(?P<a1>x)", "ä", "[(?=]"),
+    *(
+        r"[*+]+",
+        r"[\]]+",
+        "[]a]",
+        "[^]a]",
+        r"\\1",
+        r"\-\.\/\ \_",
+        r"\Aa\b\B",
+        r"\x41\07\a\f\n\r\t\v",
+        r"[\w-]\d\S",
+        "\\\n",
+    ),
+)
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_a_pattern_that_prometheus_cannot_read_or_reads_differently_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="that Prometheus"):
+        types.checked(types.shared_pattern, "the pattern", text)
+
+
+def test_prometheus_reads_each_pattern_that_is_accepted(tmp_path: Path) -> None:
+    for text in ACCEPTED:
+        assert types.checked(types.shared_pattern, "the pattern", text).pattern == text
+    rules = [{"record": "a:b", "expr": f"up{{x=~{json.dumps(text)}}}"} for text in ACCEPTED]
+    (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "a", "rules": rules}]}))
+    promtool("check", "rules", "--lint=none", tmp_path / "rules.yml")

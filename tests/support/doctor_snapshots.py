@@ -124,7 +124,7 @@ def read_group(
     age_s: float = 10,
 ) -> Group:
     others: dict[str, Any] = dict.fromkeys(Group.__struct_fields__)
-    others |= {"lag_seconds_extrapolated": False, "kind": "observation", "incidents_total": 0}
+    others |= {"lag_seconds_extrapolated": False, "kind": "observation", "incidents_total": 0, "burrow_cut_off": False}
     told = {"cluster": cluster, "consumer": consumer, "status": status, "lag": lag, "source": source}
     return Group(**(others | told | {"bad_partitions": BadPartitions(*[0] * 6), "last_event_at": seconds_ago(age_s)}))
 

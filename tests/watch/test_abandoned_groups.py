@@ -37,6 +37,7 @@ def test_a_finished_job_is_abandoned_and_causes_no_incident(rig: WatchRig) -> No
         ("OK", None)
     }
     assert [each.status_text for each in event.partitions] == ["ABANDONED"]
+    assert dict(event.extras)["abandoned"] == "brief"
     assert event.total_lag == 5 * (WINDOW + 2 + 2 * HOUR + 1)
     assert rig.health["g"].abandoned
     assert (summarize(event, 0).status_text, summarize(event, 0).bad) == ("ABANDONED", (0, 0, 0, 0))
@@ -113,6 +114,7 @@ def test_a_group_whose_topics_get_nothing_is_abandoned_after_the_time_and_an_err
     assert before[-1].status_text == "ERR"
     [event] = rig.poll(writes=0)
     assert (event.shown_status, event.incident_id) == ("ABANDONED", before[-1].incident_id)
+    assert dict(event.extras)["abandoned"] == "idle"
     assert set(rig.statuses(HOUR, writes=0)) == {"ABANDONED"}
     assert rig.statuses(1, writes=1) == ["ERR"]
 
@@ -149,6 +151,8 @@ def test_a_group_with_a_named_pattern_is_abandoned_while_it_has_no_members(tmp_p
     rig.read("job-a")
     assert rig.statuses(WINDOW + 2, "job-a") == ["ERR"] * WINDOW + ["ABANDONED"] * 2
     assert [each.shown_status for each in rig.outcomes[-1].events] == ["ABANDONED", "ERR"]
+    reasons = [dict(each.extras).get("abandoned") for each in rig.outcomes[-1].events]
+    assert reasons == ["named", None]
 
 
 @pytest.mark.parametrize("offsets", [{}, {OLD: 1000}])

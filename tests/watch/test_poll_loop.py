@@ -131,6 +131,17 @@ def test_a_verdict_lists_every_partition_with_owner_and_time(rig: Rig) -> None:
     assert dict(event.extras) == {"state": "Stable", "members": "1", "coordinator": "1", "rebalances": "0"}
 
 
+def test_a_verdict_has_the_known_ids_of_its_topics_up_to_the_size_of_an_extra(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 1000}, make_member(A))
+    rig.kafka.ids = {A.topic: "UZIT6hZ1Rkq1NrEy74N7xg", "another": "F7qB9zRkSXm0aYy1uQ2w3g"}
+    rig.poll(UNKNOWN - 1)
+    [event] = rig.poll()
+    assert dict(event.extras)["topic_ids"] == f"{A.topic}=UZIT6hZ1Rkq1NrEy74N7xg"
+    rig.kafka.ids = {A.topic: "x" * 4096}
+    [event] = rig.poll()
+    assert "topic_ids" not in dict(event.extras)
+
+
 def test_a_stopped_consumer_that_is_still_a_member_is_stalled(rig: Rig) -> None:
     rig.kafka.put("g", {A: 1000}, make_member(A))
     rig.poll(12, reads=10, writes=10)
@@ -447,7 +458,7 @@ def test_values_that_only_kafka_has_are_returned_with_the_verdict(rig: Rig) -> N
     rig.poll()
     rig.kafka.put("g", {A: 900, B: 950}, make_member(A, B))
     rig.poll()
-    assert rig.health() == {"g": GroupHealth("g", "Stable", 1, 1, 1, 20, 0, 0, 0)}
+    assert rig.health() == {"g": GroupHealth("g", "Stable", 1, 1, 1, 20, 0, 0, 0, open_transactions=0)}
 
 
 def test_a_lag_that_retention_deleted_is_lost_as_long_as_something_is_left_to_read_and_no_incident_after(

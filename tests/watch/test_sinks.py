@@ -24,7 +24,7 @@ from support.servers.scripted_server import http_response, scripted_server
 
 WELL = LagEvent("prod", "g", "OK", 7, 1_800_000_000_000, Source.KAFKA, complete=1.0, partition_count=1)
 BAD = WELL._replace(status_text="ERR", incident_id="9b2b0a6c-0000-4000-8000-000000000001")
-HEALTH = GroupHealth("g", "Stable", 3, 2, 4, 5, 6, 2, 1)
+HEALTH = GroupHealth("g", "Stable", 3, 2, 4, 5, 6, 2, 1, open_transactions=7)
 ACCEPTED = b'{"status":"accepted"}'
 
 
@@ -95,6 +95,7 @@ def test_values_that_only_kafka_has_are_on_the_metrics_page(sink: IntakeSink, lo
             f"karrot_consumer_{name}{{"
             for name in ("messages_lost", "retention_margin", "beyond_end_partitions", "uncommitted_partitions")
         ),
+        "karrot_consumer_open_transaction_partitions{",
         "karrot_watch_",
     )
     assert samples(log, *names) == [
@@ -111,6 +112,7 @@ def test_values_that_only_kafka_has_are_on_the_metrics_page(sink: IntakeSink, lo
         'karrot_consumer_retention_margin{cluster="prod",consumer="g"} 6',
         'karrot_consumer_beyond_end_partitions{cluster="prod",consumer="g"} 2',
         'karrot_consumer_uncommitted_partitions{cluster="prod",consumer="g"} 1',
+        'karrot_consumer_open_transaction_partitions{cluster="prod",consumer="g"} 7',
         'karrot_watch_last_poll_timestamp_seconds{cluster="prod"} 1800000000.0',
         'karrot_watch_poll_seconds{cluster="prod"} 0.25',
         'karrot_watch_abandoned_groups{cluster="prod"} 0',

@@ -101,9 +101,11 @@ def test_an_open_transaction_is_an_error_within_two_windows_and_ends_with_the_tr
     [partition] = found[-1].partitions
     assert (partition.status_text, partition.first_unread) == ("OPEN_TRANSACTION", (1000, None))
     assert found[-1].total_lag == partition.current_lag == rig.kafka.ends[A] - 1000
+    assert rig.health()["g"].open_transactions == 1
     del rig.kafka.open_from[A]
     rig.kafka.offsets["g"][A] = rig.kafka.ends[A]
     assert the(rig.poll()).kind is Kind.CLOSE
+    assert rig.health()["g"].open_transactions == 0
 
 
 def test_transactions_that_end_are_not_taken_for_one_that_stays_open(rig: Rig) -> None:

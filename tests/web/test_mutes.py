@@ -1,5 +1,6 @@
 import json
 from datetime import datetime, timedelta
+from glob import escape
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -179,6 +180,21 @@ def test_the_form_mutes_exactly_its_group_and_shows_it(website: Website) -> None
     ended = form(website, {"end": mute.id}, consumer=strange)
     assert "Muted until" not in website.client.get(ended.location).text
     assert form(website, {"end": mute.id}, consumer=strange).status_code == 404
+
+
+@pytest.mark.parametrize("name", ["*[?" * 341, " ", ""], ids=["long", "blank", "empty"])
+def test_a_group_with_any_name_can_be_muted_alone(website: Website, name: str) -> None:
+    website.context.intake.accept(make_event(consumer=name))
+    assert form(website, {"reason": "us", "for": "1h"}, consumer=name).status_code == 303
+    assert list(mutes.muted(website.log, [GroupKey("prod-eu", name), GroupKey("prod-eu", "y")], 0)) == [
+        GroupKey("prod-eu", name)
+    ]
+    assert post(website, WISH | {"pattern": escape(name)}).get_json()["groups"] == 1
+
+
+def test_the_form_keeps_no_long_name_of_a_group_that_does_not_exist(website: Website) -> None:
+    answer = form(website, {"reason": "us", "for": "1h"}, consumer="x" * 501)
+    assert (answer.status_code, mutes.read(website.log)) == (400, [])
 
 
 def test_a_wrong_form_is_answered_by_a_page(website: Website) -> None:

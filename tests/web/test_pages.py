@@ -1,6 +1,7 @@
 import gzip
 import re
 from datetime import UTC, date, datetime, timedelta
+from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 
@@ -26,6 +27,7 @@ from support.burrow.recorded_bodies import recorded_body, recorded_posts
 from support.eventlog.read_commits import cut_off_from_kafka
 from support.web.website import Website, make_website
 
+GROUP = {"cluster": "prod-eu", "consumer": "orders-svc"}
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e\0"
 
 
@@ -235,6 +237,33 @@ def test_the_verdict_is_not_green_if_the_next_event_of_burrow_is_overdue() -> No
     assert "The only group is OK, but Burrow is late</h1>" in text
 
 
+def test_the_verdict_is_never_green_between_the_half_and_the_end_of_the_time_of_a_silent_burrow() -> None:
+    website = make_website()
+    website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_open_ok_t1.json"))
+    website.clock.advance(8000)
+    take(website, make_event(consumer="resynced", status_text="OK", source=Source.REST))
+    website.clock.advance(150_000)
+    said = set()
+    for _ in range(160):
+        website.clock.advance(1000)
+        text = read(website)
+        assert 'class="verdict ok"' not in text
+        said |= set(re.findall("but Burrow is [a-z]+", text))
+    assert said == {"but Burrow is late", "but Burrow is silent"}
+
+
+@pytest.mark.parametrize("path", ["/", "/reporters"])
+def test_a_page_is_not_live_while_watch_fails(path: str) -> None:
+    website = make_website(duties=("watch",))
+    take(website, make_event(status_text="OK", source=Source.KAFKA, observed_at_ms=website.clock.wall))
+    assert 'data-doubt=""' in read(website, path)
+    website.log.save_reporter(ReporterState("watch", None, state="failing", last_error="no broker answers"))
+    website.clock.advance(6000)
+    text = read(website, path)
+    assert 'data-doubt="Watch fails"' in text
+    assert ("The only group is OK, but watch fails</h1>" in text) is (path == "/")
+
+
 def test_burrow_s_own_groups_are_shown_separately() -> None:
     own = make_partition(topic="__consumer_offsets")
     website = take(
@@ -344,7 +373,87 @@ def test_a_group_has_its_own_page() -> None:
     text = read(website, "/group", cluster=group.key.cluster, consumer=group.key.consumer)
     assert "skewed-consumer-group" in text
     assert "skewed-topic" in text
-    assert "Recent events" in text
+    headings = re.findall("<h2>([^<]*[^< ])", text)
+    assert headings == ["Partitions", "The last incident", "Curves", "Events", "More numbers", "Mute this group"]
+
+
+def of_a_day(every_s: int = 30, **overrides: Any) -> Website:
+    """Make a group that was OK for a day, and then ERR for ten minutes. One lag in the middle of the day is large."""
+    website = make_website(**overrides)
+    for second in range(0, 86_400, every_s):
+        is_bad, lag = second >= 85_800, 70_000 if 43_200 <= second < 43_200 + every_s else 10
+        status, incident = ("ERR", "one") if is_bad else ("OK", None)
+        event = make_event(status_text=status, incident_id=incident, incident_start=None, total_lag=lag)
+        take(website, event._replace(observed_at_ms=website.clock.wall))
+        website.clock.advance(1000 * every_s)
+    return website
+
+
+def test_the_url_has_the_range_of_the_curves_and_the_largest_lag_is_always_drawn() -> None:
+    website = of_a_day()
+    shown = {}
+    for wanted, points in (("", 120), ("1h", 120), ("6h", 240), ("24h", 240)):
+        text = read(website, "/group", cluster="prod-eu", consumer="orders-svc", range=wanted)
+        drawn = text.partition('data-points="')[2].partition('"')[0].splitlines()
+        assert abs(len(drawn) - points) <= 1
+        assert re.findall(r'aria-current="true">(\d+ h)</a>', text) == [(wanted or "1h").replace("h", " h")]
+        assert all(
+            re.fullmatch(r"[\d.]+ 2027-01-1\d [\d:]{8} UTC: \w+, lag [\d,]+, behind by .+", one) for one in drawn
+        )
+        shown[wanted] = "lag 70,000" in text
+        assert ("the worst event of every" in text) is (points == 240)
+    assert shown == {"": False, "1h": False, "6h": False, "24h": True}
+    answer = website.client.get("/group?cluster=prod-eu&consumer=orders-svc&range=2d")
+    assert answer.status_code == 400
+    assert "range must be one of 1h, 6h, 24h." in answer.text
+
+
+def test_a_range_without_two_events_says_so() -> None:
+    website = take(make_website(), make_event())
+    assert "A curve needs two events in this range." in read(website, "/group", **GROUP)
+
+
+def test_events_after_the_fifth_and_partitions_after_the_sixth_are_folded() -> None:
+    many = tuple(make_partition(partition=n, status_text="STOP" if n == 9 else "OK") for n in range(20))
+    website = make_website()
+    for _ in range(8):
+        take(website, make_event(source=Source.KAFKA, partitions=many, observed_at_ms=website.clock.wall))
+        website.clock.advance(5000)
+    text = read(website, "/group", cluster="prod-eu", consumer="orders-svc")
+    for name, first, rest, heading in (("partitions", 6, 14, "Partitions"), ("events", 5, 3, "Events")):
+        before, folded = (
+            text.partition(f"<h2>{heading}</h2>")[2].partition("</section>")[0].split(f'<details id="{name}">')
+        )
+        assert [len(Page(each).rows) for each in (before, folded)] == [first + 1, rest + 1]
+    assert re.search(r"<summary>\s*14 more partitions", text)
+    assert "<details" not in read(take(make_website(), make_event(status_text="OK")), "/group", **GROUP)
+
+
+def test_the_page_does_not_speak_of_the_pipeline_before_there_are_tables() -> None:
+    text = read(take(make_website(), make_event()), "/group", **GROUP)
+    for word in ("pipeline", "Spark", "30 days", "KARROT_TABLES_DIR"):
+        assert word not in text
+
+
+@pytest.mark.parametrize(
+    ("external", "link"),
+    [
+        (None, "http://localhost/group?cluster=prod-eu&consumer=orders-svc"),
+        ("https://tools.example/karrot/", "https://tools.example/karrot/group?cluster=prod-eu&consumer=orders-svc"),
+    ],
+)
+def test_the_summary_for_a_chat_has_status_begin_lag_cause_and_link(external: str | None, link: str) -> None:
+    website = make_website(external_url=external)
+    stopped = make_partition(status_text="STOP", current_lag=12_345)
+    event = make_event(status_text="ERR", total_lag=12_345, partitions=(stopped,), max_lag=stopped, incident_start=None)
+    take(website, event._replace(observed_at_ms=website.clock.wall))
+    website.clock.advance(130_000)
+    text = read(website, "/group", **GROUP)
+    summary = unescape(text.partition('aria-label="Summary">')[2].partition("</textarea>")[0]).splitlines()
+    assert summary[0] == "ERR orders-svc on prod-eu since 2027-01-15 08:00:00 UTC (2 min 10 s)"
+    assert summary[1].startswith("Lag 12,345, behind by ")
+    assert summary[2].startswith("1 of 12 partitions stopped")
+    assert summary[3:] == [link]
 
 
 def test_the_partition_with_the_largest_lag_is_shown_even_if_it_is_ok() -> None:
@@ -377,6 +486,7 @@ def test_a_group_that_is_not_listed_any_more_is_answered_with_the_last_that_is_k
     website = take(make_website(), make_event(status_text="ERR", total_lag=5000))
     website.clock.advance(720_000)
     page = website.client.get("/group?cluster=prod-eu&consumer=orders-svc", headers={"Accept": "text/html"})
+    assert 'href="/runbooks/KarrotConsumerVanished?cluster=prod-eu&amp;consumer=orders-svc"' in page.text
     answer = website.client.get("/api/v1/group?cluster=prod-eu&consumer=orders-svc")
     for text in (page.text, answer.text):
         assert "The last event about it came 12 min ago: ERR with lag 5,000" in text
@@ -448,6 +558,20 @@ def test_the_page_of_an_abandoned_group_says_why_it_causes_no_incident() -> None
     text = read(take(make_website(), make_abandoned("job-1")), "/group", cluster="prod-eu", consumer="job-1")
     assert "The group has no members" in text
     assert "0 of 1</span>" in text
+
+
+@pytest.mark.parametrize(
+    ("reason", "sentence"),
+    [
+        ("named", "The setting KARROT_ABANDONED_GROUPS names it."),
+        ("brief", "It was active for less than KARROT_ABANDONED_AFTER."),
+        ("idle", "Its topics have got nothing for KARROT_ABANDONED_AFTER, since its members left."),
+    ],
+)
+def test_the_page_of_an_abandoned_group_says_by_which_rule_it_is_abandoned(reason: str, sentence: str) -> None:
+    event = make_abandoned("job-1")._replace(extras=(("abandoned", reason),))
+    text = read(take(make_website(), event), "/group", cluster="prod-eu", consumer="job-1")
+    assert f'<ul class="evidence"><li>{sentence}</li></ul>' in text
 
 
 def test_a_left_partition_comes_last_without_a_lag_and_is_not_bad() -> None:
@@ -541,7 +665,7 @@ def test_hostile_names_are_only_text() -> None:
     for path, query in (("/", {}), ("/group", {"cluster": HOSTILE, "consumer": HOSTILE})):
         text = read(website, path, **query)
         page = Page(text)
-        assert page.tags.count("script") == 1
+        assert page.tags.count("script") == 2
         assert not [name for name, _ in page.attributes if name.startswith("on") or name == "style"]
         assert "49" not in re.sub(r"[\d,.:/-]{3,}", "", " ".join(page.rows))
         assert "\0" not in text
@@ -620,8 +744,7 @@ def test_a_cluster_that_watch_polls_has_no_silent_burrow_also_before_its_first_v
     take(website, make_event())
     website.clock.advance(400_000)
     text = read(website)
-    assert "No group is known" in text
-    assert "Burrow is silent" not in text
+    assert "No group is known</h1>" in text
     assert "Burrow has been silent" not in text
 
 

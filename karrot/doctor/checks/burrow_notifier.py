@@ -9,7 +9,7 @@ from karrot.burrow.client import NotifierModule
 from karrot.doctor.checks import Check, Problem, check, fault, note, only_if, warn
 from karrot.doctor.read_burrow import WEBHOOK_PATH, BurrowSeen, ReadWebhook, admits
 from karrot.doctor.reader_helpers import netloc
-from karrot.text import counted_plain, some
+from karrot.text import counted_plain, redacted, some
 
 _LINES = "burrow.md#why-each-line"
 _WRONG = "burrow.md#when-something-is-wrong"
@@ -24,7 +24,9 @@ def notifier(seen: BurrowSeen) -> Iterator[Problem]:
     only_if(seen.has_read("notifier"))
     if seen.to_karrot:
         return
-    others = [f"{name} ({each.class_name}, {each.url_open or 'no URL'})" for name, each in seen.notifiers.items()]
+    others = [
+        f"{name} ({each.class_name}, {redacted(each.url_open or 'no URL')})" for name, each in seen.notifiers.items()
+    ]
     have = f"Burrow's notifiers are {', '.join(others)}" if others else "Burrow has no notifier"
     yield fault(
         f"no notifier posts to Karrot: {have}",
@@ -59,7 +61,7 @@ def send_close(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Pr
         )
     elif each.url_close != each.url_open:
         yield warn(
-            f"{section} sends opens to {each.url_open} and closes to {each.url_close}",
+            f"{section} sends opens to {redacted(each.url_open or '')} and closes to {redacted(each.url_close)}",
             f'{section} url-close = "{each.url_open}"',
         )
 
@@ -104,7 +106,7 @@ def webhook(seen: BurrowSeen) -> Iterator[Problem]:
     only_if(seen.webhooks)
     for address, found in seen.webhooks.items():
         if not found.is_karrot:
-            yield _not_karrot(address, found)
+            yield _not_karrot(redacted(address), found)
 
 
 @check(success="no notifier uses one of Burrow's own templates", where=_LINES, each="notifier")

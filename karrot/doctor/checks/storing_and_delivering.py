@@ -1,12 +1,11 @@
 """Checks Karrot itself: whether it stores the events that it gets, and delivers them to its reporters."""
 
-import shlex
 from collections.abc import Iterator, Mapping
 
 from karrot.doctor.checks import Check, Problem, check, fault, note, only_if, warn
 from karrot.doctor.read_karrot import KarrotSeen
 from karrot.runbooks_and_remedies import CODES, REFUSED_LATELY_S, WATCH, runbook_of_failing
-from karrot.text import counted_plain
+from karrot.text import counted_plain, shell_word
 
 _WRONG = "burrow.md#when-something-is-wrong"
 _BEHIND_S = 300
@@ -61,6 +60,7 @@ def components(seen: KarrotSeen) -> Iterator[Problem]:
 
 @check(
     "KarrotCloudWatchRefusing",
+    "KarrotNotifyFailing",
     "KarrotReporterBacklog",
     success="every reporter passes on its events",
     where="reporters.md",
@@ -144,14 +144,15 @@ def silence(seen: KarrotSeen) -> Iterator[Problem]:
     }
     that = " that Karrot accepted" if seen.unless_refused else ""
     by_burrow = (
-        f"{seen.unless_refused}check Burrow's log; on its host, run karrot send-sample --karrot {seen.url}; "
+        f"{seen.unless_refused}check Burrow's log, or wait two minutes if it has just started; "
+        f"on its host, run karrot send-sample --karrot {seen.url}; "
         "if the cluster is gone, "
     )
     from_kafka |= {each.labels["cluster"].casefold() for each in seen.of("karrot_watch_last_poll_timestamp_seconds")}
     for cluster, age in seen.heard.items():
         if age > seen.stale_after and cluster.casefold() not in from_kafka:
             what = f"never sent an event{that}" if age == float("inf") else f"sent its last event{that} {age:.0f} s ago"
-            forget = f"run karrot forget-cluster {shlex.quote(cluster)} --karrot {seen.url}"
+            forget = f"run karrot forget-cluster {shell_word(cluster)} --karrot {seen.url}"
             gone = "take it out of KARROT_EXPECTED_CLUSTERS" if age == float("inf") else forget
             yield fault(f"the Burrow of {cluster} {what}", f"{by_burrow}{gone}")
     # Neither watch nor evaluate needs a Burrow.

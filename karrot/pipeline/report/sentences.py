@@ -3,7 +3,6 @@
 Names of groups, topics and owners can be any string, so a sentence is markup with escaped names.
 """
 
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from statistics import linear_regression
@@ -24,7 +23,7 @@ from karrot.pipeline.report.finding_types import (
     GroupLag,
     Skewed,
 )
-from karrot.text import counted_at_start, duration, percent, plural, rate, visible
+from karrot.text import counted_at_start, duration, percent, plural, rate, shell_word, visible
 
 _ALIKE = 0.1
 _LISTS_ALL = Markup(
@@ -203,7 +202,7 @@ def incidents_by_group(incidents: Iterable[Incident]) -> dict[GroupKey, list[Inc
 def _open_incidents(findings: Findings) -> Iterator[Advice]:
     for incident in findings.open_incidents:
         lasted = duration(findings.heard_until_s - incident.started_at.timestamp())
-        group = f"--cluster {_quoted(incident.cluster)} --group {_quoted(incident.group)}"
+        group = f"--cluster {shell_word(incident.cluster)} --group {shell_word(incident.group)}"
         command = f"karrot lag --burrow URL {group}"
         yield Advice(
             "err" if incident.worst_status == "ERR" else "warn",
@@ -334,10 +333,6 @@ def _unmeasured(findings: Findings) -> Iterator[Advice]:
         what = Markup("Do not rely on the error budget")
         why = Markup("Lag in seconds was known in only {} of the minutes. The budget counts only these minutes.")
         yield Advice("other", what, why.format(percent(measured / seen)))
-
-
-def _quoted(text: str) -> str:
-    return shlex.quote(visible(text))
 
 
 _RULES: tuple[Callable[[Findings], Iterator[Advice]], ...] = (

@@ -151,8 +151,7 @@ class CloudWatchReporter:
             verdict = self._verdict(state, cut_off)
             if verdict.seq > after.seq:
                 try:
-                    is_cut_off = key.cluster in cut_off and verdict.summary.source is not Source.KAFKA
-                    self._take(verdict, news, log_ms, is_cut_off=is_cut_off)
+                    self._take(verdict, news, log_ms, is_cut_off=verdict.has_old_lag(cut_off))
                 except Exception:  # noqa: BLE001 - one unexpected group must not stop all others
                     _log.exception("a group could not be processed", code="event_not_processed", seq=state.seq)
                     news.dropped["unexpected"] += 1
@@ -170,7 +169,7 @@ class CloudWatchReporter:
 
     def _verdict(self, state: GroupState, cut_off: Collection[str]) -> GroupState:
         """Choose the verdict to send. If Burrow is cut off from Kafka, the verdict of `watch` replaces Burrow's."""
-        if state.key.cluster not in cut_off or state.summary.source is Source.KAFKA:
+        if not state.has_old_lag(cut_off):
             return state
         second = state.summary.second
         stored = None if second is None or second.source is not Source.KAFKA else self._context.event(second.seq)

@@ -22,12 +22,16 @@ Owners = Sequence[tuple[re.Pattern[str], str]]
 
 
 class Told(NamedTuple):
-    """An open incident that a channel knows, with the worst status that the channel knows."""
+    """An open incident that a channel knows, with the worst status that the channel knows.
+
+    If ``is_sure`` is false, it is not known whether the channel got the message.
+    """
 
     key: GroupKey
     incident_id: str
     status: str
     since_ms: int
+    is_sure: bool = True
 
 
 class Change(NamedTuple):

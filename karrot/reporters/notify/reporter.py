@@ -14,10 +14,9 @@ from random import Random
 import msgspec
 import structlog
 
-from karrot import telemetry
 from karrot.event import GroupKey, Kind, Status
 from karrot.eventlog.base import GroupState, LogUnavailableError, OverloadedError
-from karrot.reporters.base import REPORT_NOTE, Context, Fact, Report, Unreported, retry_delay_s
+from karrot.reporters.base import REPORT_NOTE, Context, Fact, Report, ReportFailed, Unreported, retry_delay_s
 from karrot.reporters.notify.messages import Change, Message, Owners, Told, Writer
 from karrot.reporters.notify.routes import Route, Sender
 from karrot.text import clock, counted
@@ -27,7 +26,10 @@ _FEW, _LONGEST = 5, 6
 
 _BAD = (Status.WARN, Status.ERR)
 _SILENT_MS = 300_000
-"""A group without verdicts is over after this time in which its cluster has verdicts. After an outage, all are late."""
+"""A group without verdicts is over after this time in which its cluster has verdicts. After an outage, all are late.
+
+A cluster without new verdicts for half of this time is silent: when a source stops, its groups expire one by one.
+"""
 
 _HOUR_MS, _EVERY_MS, _LATE_MS, _LONGEST_S, _THROTTLED_S, _CLOSE_S = 3_600_000, 1000, 30_000, 300.0, 60.0, 3.0
 _log = structlog.get_logger(__name__)
@@ -47,6 +49,28 @@ def in_trouble(states: States) -> States:
     return {each.key: each for each in found if not each.is_of_burrow and not each.is_test}
 
 
+class Silence:
+    """Knows which groups that are not live are gone: deleted, or silent while their cluster is not."""
+
+    def __init__(self) -> None:
+        self.deleted: set[GroupKey] = set()
+        self._heard_since_ms: dict[str, int] = {}
+        self._now_ms = 0
+
+    def look(self, live: States, now_ms: int) -> None:
+        self.deleted -= live.keys()
+        newest = dict[str, int]()
+        for key, state in live.items():
+            newest[key.cluster] = max(state.log_time_ms, newest.get(key.cluster, 0))
+        heard = [cluster for cluster, at_ms in newest.items() if now_ms - at_ms < _SILENT_MS // 2]
+        self._heard_since_ms = {each: self._heard_since_ms.get(each, now_ms) for each in heard}
+        self._now_ms = now_ms
+
+    def is_gone(self, key: GroupKey) -> bool:
+        since_ms = self._heard_since_ms.get(key.cluster, self._now_ms)
+        return key in self.deleted or self._now_ms - since_ms >= _SILENT_MS
+
+
 class Channel:
     """What one channel knows, and its next message. All times but ``wall_ms`` are log times."""
 
@@ -60,7 +84,7 @@ class Channel:
         self._told = {each.key: each for each in told}
         self.seen_ms: dict[tuple[str, GroupKey, str], int] = {}
         self.sending: tuple[Message, Future[tuple[str, str] | None], float] | None = None
-        self.failures, self.retry_ms, self.fact = 0, 0, "no message yet"
+        self.failures, self.retry_ms, self.fact, self.failure = 0, 0, "no message yet", ("", "")
 
     def next_message(self, live: States, bad: States, is_gone: IsGone, now_ms: int, wall_ms: int) -> Message | None:
         """Return the message that is due. ``bad`` are the groups of ``live`` in trouble."""
@@ -79,12 +103,25 @@ class Channel:
         found = sorted((each for each in changes if (each.what == "closed") is (oldest == "closed")), key=_badness)
         return self._writer.many(found) if len(found) > min(_FEW, left) else self._writer.one(found[0], wall_ms)
 
+    def begins(self, message: Message) -> bytes:
+        """Note what the channel may know soon, and return what the log keeps, so that a crash loses no end."""
+        self._told |= {each.told.key: each.told._replace(is_sure=False) for each in _openings(message)}
+        return self._memory()
+
     def sent(self, message: Message, now_ms: int) -> bytes:
         """Note that the channel knows the message now, and return what the log keeps."""
         for what, told, _ in message.changes:
             self._told.pop(told.key, None)
             self._told |= {} if what == "closed" else {told.key: told}
         self._sent_ms.append(now_ms)
+        return self._memory()
+
+    def failed(self, message: Message) -> None:
+        """Note that the channel did not get the message."""
+        for each in _openings(message):
+            self._told.pop(each.told.key, None)
+
+    def _memory(self) -> bytes:
         return msgspec.json.encode((list(self._told.values()), self._sent_ms))
 
     def _changes(self, live: States, bad: States, is_gone: IsGone) -> Iterator[Change]:
@@ -92,7 +129,9 @@ class Channel:
             told, now_id, status = self._told.get(key), state.incident.open_id or "", state.summary.status
             if told and told.incident_id and now_id and told.incident_id != now_id:
                 yield Change("closed", told, state)  # the channel gets the new incident after this message
-            elif status in _BAD and self._route.wants(key):
+                continue
+            told = told if told and told.is_sure else None
+            if status in _BAD and self._route.wants(key):
                 since_ms = state.incident.since_ms or state.summary.observed_at_ms
                 if told is None and status >= Status[self._route.status]:
                     yield Change("opened", Told(key, now_id, status.name, since_ms), state)
@@ -101,6 +140,10 @@ class Channel:
                     yield Change("worse", worse, state)
         over = (key for key in self._told if key not in bad and (key in live or is_gone(key)))
         yield from (Change("closed", self._told[key], live.get(key)) for key in over)
+
+
+def _openings(message: Message) -> list[Change]:
+    return [each for each in message.changes if each.what == "opened"]
 
 
 def _badness(change: Change) -> tuple[bool, int]:
@@ -122,13 +165,16 @@ class NotifyReporter:
             for name, (route, sender) in channels.items()
         }
         self._next_ms, self._sent, self._facts = 0, 0, tuple[Fact, ...]()
-        self._deleted: set[GroupKey] = set()
-        self._heard_since_ms: dict[str, int] = {}
+        self._silence = Silence()
 
     def report(self, events: Unreported) -> None:
-        """Take all events. The newest states of the groups say what to send."""
-        self._deleted |= {state.key for state in events.groups() if state.summary.kind is Kind.DELETED}
+        """Take all events. The newest states of the groups say what to send. Each report says what fails."""
+        self._silence.deleted |= {state.key for state in events.groups() if state.summary.kind is Kind.DELETED}
         self.idle()
+        for channel in self._channels:
+            if channel.failures and (channel.sending or channel.seen_ms):
+                reason, text = channel.failure
+                raise ReportFailed(reason, f"channel {channel.name}: {text}", is_reported=True)
 
     def idle(self) -> None:
         """Send what is due. Delivery also calls this method while there are no new events."""
@@ -138,13 +184,12 @@ class NotifyReporter:
         self._next_ms = now_ms + _EVERY_MS
         live = {state.key: state for state in self._context.live()}
         bad = in_trouble(live)
-        self._deleted -= live.keys()
-        self._heard_since_ms = {each.cluster: self._heard_since_ms.get(each.cluster, now_ms) for each in live}
+        self._silence.look(live, now_ms)
         for channel, sender in self._channels.items():
             if self._is_sending(channel, now_ms) or now_ms < channel.retry_ms or not self._context.leads():
                 continue
             try:
-                message = channel.next_message(live, bad, self._is_gone, now_ms, wall_ms)
+                message = channel.next_message(live, bad, self._silence.is_gone, now_ms, wall_ms)
             except (LogUnavailableError, OverloadedError):
                 raise
             except Exception as error:  # noqa: BLE001 (the fault of one channel must not silence the others)
@@ -152,6 +197,8 @@ class NotifyReporter:
                 self._failed(channel, "unexpected", f"the message cannot be written: {type(error).__name__}", now_ms)
                 continue
             if message:
+                if any(_openings(message)):
+                    self._context.remember(f"channel {channel.name}", channel.begins(message))
                 channel.sending = message, Future(), now_ms + _LATE_MS
                 # A service that hangs keeps this thread, and the channel starts no other.
                 threading.Thread(target=_send, args=(sender, *channel.sending[:2]), daemon=True).start()
@@ -168,12 +215,6 @@ class NotifyReporter:
                     channel.sending[1].result(_CLOSE_S / len(self._channels))
                     self._is_sending(channel, self._context.log_time_ms())
 
-    def _is_gone(self, key: GroupKey) -> bool:
-        """Whether a group that is not live is deleted, or silent while its cluster is not."""
-        now_ms = self._context.log_time_ms()
-        since_ms = self._heard_since_ms.get(key.cluster, now_ms)
-        return key in self._deleted or now_ms - since_ms >= _SILENT_MS
-
     def _is_sending(self, channel: Channel, now_ms: int) -> bool:
         """Whether a send is in progress. Note the outcome of a send that ended, and a send that is late."""
         if channel.sending is None:
@@ -187,16 +228,17 @@ class NotifyReporter:
             channel.failures, self._sent, channel.fact = 0, self._sent + 1, f"{self._time()}: sent a message"
         elif is_done or is_late:
             self._failed(channel, *failure, now_ms)
+            if is_done:
+                channel.failed(message)
         if is_done:  # if the log could not note the message, the next call notes it
             channel.sending = None
         return not is_done
 
     def _failed(self, channel: Channel, reason: str, text: str, now_ms: int) -> None:
-        channel.failures += 1
+        channel.failures, channel.failure = channel.failures + 1, (reason, text)
         least_s = _THROTTLED_S if reason == "throttled" else 0
         wait_s = max(least_s, retry_delay_s(channel.failures, self._random, most_s=_LONGEST_S))
         channel.retry_ms = now_ms + int(1000 * wait_s)
-        self._context.count(telemetry.REPORTER_FAILURES, reporter=self._context.name, reason=reason)
         waiting = f"{counted(channel.failures, 'failure')} in a row, {counted(len(channel.seen_ms), 'change')} waiting"
         channel.fact = f"{self._time()}: {text} ({waiting})"
         if channel.failures == 1:

@@ -118,7 +118,9 @@ def read_routes(path: Path, *, only_owners: bool = False) -> tuple[dict[str, tup
     problems, channels = list[str](), dict[str, tuple[Route, Sender]]()
     try:
         file = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File)
-        owners = tuple((_custom(re.Pattern, pattern), team) for pattern, team in file.owners.items())
+        owners = tuple(
+            (types.checked(types.shared_pattern, "the pattern", pattern), team) for pattern, team in file.owners.items()
+        )
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:

@@ -27,6 +27,7 @@ from karrot.reporters.prometheus.group_metrics import (
     by_label,
     group_families,
     label_value,
+    labels_of,
     line,
     one,
     opaque,
@@ -72,6 +73,7 @@ class LogCollector:
         self._options = options
         self._count = count
         self._known: dict[tuple[str, str], ExportedGroup] = {}
+        self._cut_off: Collection[str] = ()
         self._since_ms = log.log_time_ms()
         # the note, its mutes, the groups that were matched with them, and the end of each muted group by its line
         self._mutes: tuple[bytes | None, list[mutes.Mute], set[tuple[str, str]], dict[str, int]] = (None, [], set(), {})
@@ -109,9 +111,9 @@ class LogCollector:
 
         lags: dict[str, float] = {}
         for state in of_burrow:  # several Burrows of a cluster may post
-            if state.summary.total_lag is not None:
+            if (lag := state.without_old_lag(self._cut_off).summary.total_lag) is not None:
                 cluster = label_value(state.key.cluster)
-                lags[cluster] = max(lags.get(cluster, 0), state.summary.total_lag)
+                lags[cluster] = max(lags.get(cluster, 0), lag)
         yield by_label(telemetry.BURROW_SELF_LAG, lags)
         known = {label_value(cluster): each for cluster, each in burrow_cut_off.read(log).items()}
         yield by_label(telemetry.BURROW_LAST_COMMIT, {name: each.newest_ms / 1000 for name, each in known.items()})
@@ -148,8 +150,10 @@ class LogCollector:
         rows: dict[tuple[str, str], ExportedGroup] = {}
         # Use the previous scrape's row of each group whose state has not changed. Of two simultaneous scrapes, each
         # makes its own rows, and the rows of the later scrape stay.
+        if (cut_off := burrow_cut_off.cut_off(self._log)) != self._cut_off:
+            self._known, self._cut_off = {}, cut_off
         known = self._known
-        made = [row if (row := known.get(state.key)) and row.state is state else row_of(state) for state in states]
+        made = [row if (row := known.get(of.key)) and row.state is of else row_of(of, cut_off) for of in states]
         self._known = {row.state.key: row for row in made}
         # Match the shortened label value, because `.*-canary$` on 50,000 characters takes 5 s and blocks the worker.
         exported = [row for row in made if not self._options.excludes(row.consumer)]
@@ -162,22 +166,27 @@ class LogCollector:
         return list(rows.values())
 
     def _muted(self, rows: Sequence[ExportedGroup]) -> str:
-        """The lines of the muted groups, and of those that have vanished since. Each group is matched only once."""
+        """The lines of the muted groups, also of those that have vanished. Each group is matched only once."""
+        keys = [row.state.key for row in rows]
         with suppress(LogUnavailableError):
             note = self._log.recall(*mutes.NOTE)
-            if note != self._mutes[0] or len(self._mutes[2]) > 2 * len(rows) + 1000:
-                self._mutes = (note, mutes.decode(note), set(), {})
+            known = self._mutes[1] if note == self._mutes[0] else mutes.decode(note)
+            keys += self._log.vanished() if known else ()
+            if note != self._mutes[0] or len(self._mutes[2]) > 2 * len(keys) + 1000:
+                self._mutes = (note, known, set(), {})
         _, known, matched, ends = self._mutes
         now_ms = self._log.wall_ms_at(self._log.log_time_ms())
-        for row in [row for row in rows if row.state.key not in matched] if known else ():
-            matched.add(row.state.key)
-            if mute := mutes.newest(known, row.state.key, now_ms):
-                ends[f"{telemetry.CONSUMER_MUTED.name}{{{row.text}}} 1\n"] = mute.until_ms
+        for key in [key for key in keys if key not in matched] if known else ():
+            matched.add(key)
+            mute = mutes.newest(known, key, now_ms)
+            if mute and not self._options.excludes(label_value(key.consumer)):
+                ends[f"{telemetry.CONSUMER_MUTED.name}{{{labels_of(key)}}} 1\n"] = mute.until_ms
         return "".join([text for text, end_ms in [*ends.items()] if end_ms > now_ms])
 
     def _partitions(self, rows: Sequence[ExportedGroup]) -> Iterator[Family]:
         by_topic, by_partition = self._options.topic_metrics, self._options.partition_metrics
         if by_topic or by_partition:
+            rows = [row for row in rows if not row.state.has_old_lag(self._cut_off)]
             families, left_out = partition_families(self._log, rows, by_topic=by_topic, by_partition=by_partition)
             if left_out:
                 self._count(telemetry.SERIES_DROPPED, left_out)

@@ -9,13 +9,13 @@ With 10,000 groups, nearly the whole answer is metrics of groups. So this module
 log's values, escapes labels once per group, and creates no object for a sample.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import groupby
 from typing import NamedTuple
 
 from karrot import telemetry
-from karrot.event import ABANDONED, AgeKind, PartitionLag, Status
+from karrot.event import ABANDONED, AgeKind, GroupKey, PartitionLag, Status
 from karrot.eventlog import watch_data_of_groups
 from karrot.eventlog.base import GroupState
 from karrot.eventlog.event_log import EventLog
@@ -97,11 +97,11 @@ class MetricNameQuery(NamedTuple):
 
 
 def promql_queries(cluster: str, consumer: str) -> list[MetricNameQuery]:
-    labels = f'cluster="{_quoted(cluster)}",consumer="{_quoted(consumer)}"'
+    labels = f'cluster="{promql_text(cluster)}",consumer="{promql_text(consumer)}"'
     return [MetricNameQuery("PromQL", f"{metric.name}{{{labels}}}") for metric in _ASKED_FIRST]
 
 
-def _quoted(name: str) -> str:
+def promql_text(name: str) -> str:
     """Escape a label value for PromQL, without the quotes. Invisible characters are also escaped."""
     text = escaped(label_value(name))
     return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in text)
@@ -120,13 +120,19 @@ class ExportedGroup(NamedTuple):
     values: tuple[str | None, ...]
 
 
-def row_of(state: GroupState) -> ExportedGroup:
+def labels_of(key: GroupKey) -> str:
+    """The labels of a group as written in a line."""
+    cluster, consumer = map(label_value, key)
+    return f'cluster="{escaped(cluster)}",consumer="{escaped(consumer)}"'
+
+
+def row_of(state: GroupState, cut_off: Collection[str] = ()) -> ExportedGroup:
     cluster, consumer = map(label_value, state.key)
     is_abandoned = state.summary.status_text == ABANDONED
-    values = (of(state) if not is_abandoned or metric in _OF_ABANDONED else None for metric, _, of in _COLUMNS)
+    shown = state.without_old_lag(cut_off)
+    values = (of(shown) if not is_abandoned or metric in _OF_ABANDONED else None for metric, _, of in _COLUMNS)
     texts = tuple(None if value is None else f"{value}" for value in values)
-    labels = f'cluster="{escaped(cluster)}",consumer="{escaped(consumer)}"'
-    return ExportedGroup(cluster, consumer, labels, state, texts)
+    return ExportedGroup(cluster, consumer, labels_of(state.key), state, texts)
 
 
 def group_families(rows: Sequence[ExportedGroup]) -> Iterator[Family]:
@@ -219,6 +225,7 @@ _WATCHED: tuple[tuple[Metric, Callable[[GroupHealth], float | None]], ...] = (
     (telemetry.CONSUMER_RETENTION_MARGIN, lambda group: group.retention_margin),
     (telemetry.CONSUMER_BEYOND_END, lambda group: group.beyond_end),
     (telemetry.CONSUMER_UNCOMMITTED, lambda group: group.uncommitted),
+    (telemetry.CONSUMER_OPEN_TRANSACTION, lambda group: group.open_transactions),
 )
 
 

@@ -1,7 +1,7 @@
 """Makes the JSON bodies of the API from the event log's types."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from karrot.reporters.base import REPORT_NOTE, backlog, read_report
 from karrot.text import EPOCH
 from karrot.web.context import WebContext, if_readable
 
+_Recent = Sequence[StoredSummary] | None
 _FOUND = {LEFT: "the group has left the topic", ABANDONED: "the group is abandoned"}
 
 
@@ -37,25 +38,26 @@ def mute_finder(context: WebContext) -> Callable[[GroupKey], mutes.Mute | None]:
     return lambda key: mutes.newest(known, key, context.clock.wall_ms())
 
 
-def group_shape(state: GroupState, muted: mutes.Mute | None) -> bodies.Group:
+def group_shape(state: GroupState, muted: mutes.Mute | None, cut_off: Collection[str]) -> bodies.Group:
     """Make the body of a group without its partitions."""
-    return bodies.Group(**_group_fields(state), muted=muted)
+    return bodies.Group(**_group_fields(state, cut_off), muted=muted)
 
 
 def group_detail(
-    state: GroupState, muted: mutes.Mute | None, listed: Listed | None, recent: Sequence[StoredSummary] | None
+    state: GroupState, muted: mutes.Mute | None, cut_off: Collection[str], listed: Listed | None, recent: _Recent
 ) -> bodies.GroupDetail:
     """Make the body of a group with all details. An unreadable part is ``None``."""
+    is_old = state.has_old_lag(cut_off)
     event, complete = (listed.newest.event, listed.complete) if listed else (None, None)
     partitions = listed.partitions if listed and complete and complete.seq != state.seq else event and event.partitions
     return bodies.GroupDetail(
-        **_group_fields(state),
+        **_group_fields(state, cut_off),
         muted=muted,
-        partitions=None if partitions is None else [_partition_shape(partition) for partition in partitions],
+        partitions=None if partitions is None else [_partition_shape(one, is_old=is_old) for one in partitions],
         all_partitions_listed=complete is not None or state.summary.source is not Source.WEBHOOK,
         partitions_listed_at=instant(complete.event.observed_at_ms if complete else None),
         second_opinion=second_opinion(listed),
-        max_lag_partition=_partition_shape(event.max_lag) if event and event.max_lag else None,
+        max_lag_partition=_partition_shape(event.max_lag, is_old=is_old) if event and event.max_lag else None,
         events=None if recent is None else [event_shape(stored) for stored in recent],
     )
 
@@ -158,7 +160,8 @@ def last_event(context: WebContext, name: str) -> StoredEvent | None:
     return context.log.event(state.cursor.seq) if state.cursor and state.cursor.log_id == context.log.log_id else None
 
 
-def _group_fields(state: GroupState) -> dict[str, Any]:
+def _group_fields(state: GroupState, cut_off: Collection[str]) -> dict[str, Any]:
+    is_old, state = state.has_old_lag(cut_off), state.without_old_lag(cut_off)
     summary, opened = state.summary, state.incident.open_id
     signals = summary.signals
     kind, oldest = signals.lag_seconds_kind, signals.lag_seconds_partition
@@ -173,7 +176,9 @@ def _group_fields(state: GroupState) -> dict[str, Any]:
         "lag_seconds_kind": None if kind is None else kind.name.lower(),
         "lag_seconds_topic": None if oldest is None else oldest.topic,
         "lag_seconds_partition": None if oldest is None else oldest.partition,
-        "bad_partitions": bodies.BadPartitions(*summary.bad, (summary.beyond_end or (0,))[0], summary.never_committed),
+        "bad_partitions": bodies.BadPartitions(
+            *summary.bad, (summary.beyond_end or (0,))[0], summary.never_committed, summary.open_transactions
+        ),
         "kind": summary.kind.value,
         "source": summary.source.value,
         "observed_at": instant(summary.observed_at_ms),
@@ -181,10 +186,12 @@ def _group_fields(state: GroupState) -> dict[str, Any]:
         "last_commit_at": instant(summary.last_commit_ms),
         "incident": opened if opened is None else bodies.OpenIncident(opened, instant(state.incident.since_ms)),
         "incidents_total": state.incident.total,
+        "burrow_cut_off": is_old,
     }
 
 
-def _partition_shape(partition: PartitionLag) -> bodies.Partition:
+def _partition_shape(partition: PartitionLag, *, is_old: bool) -> bodies.Partition:
+    partition = partition._replace(current_lag=None) if is_old else partition
     return bodies.Partition(
         topic=partition.topic,
         partition=partition.partition,

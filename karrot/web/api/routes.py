@@ -14,11 +14,12 @@ from typing import NamedTuple
 import msgspec
 from flask import Blueprint, Response, jsonify, request, url_for
 
-from karrot import mutes
+from karrot import burrow_cut_off, mutes
 from karrot.api.bodies import EventLogStatus, GroupDetail, GroupPage, Heartbeat, Mutes, Readiness, Rejects, Reporters
 from karrot.diagnosis.explanations import Explanation, explain
 from karrot.diagnosis.known_facts import gather
 from karrot.event import GroupKey, Kind
+from karrot.eventlog import watch_data_of_groups
 from karrot.eventlog.base import GroupState
 from karrot.eventlog.event_log import EventLog
 from karrot.render import templates_dir
@@ -48,7 +49,7 @@ class GroupFilter(NamedTuple):
     """A filter for groups. ``None`` admits every group.
 
     ``text`` is a part, in any case, of the name of a group or cluster, or of the other names of a group in ``details``.
-    ``starred`` has the admitted groups as ``cluster/group``.
+    ``starred`` has the admitted groups as `star_of` names them.
     """
 
     cluster: str | None = None
@@ -62,7 +63,7 @@ class GroupFilter(NamedTuple):
         text = "" if self.text is None else self.text.casefold()
         for state in states:
             is_there = (self.cluster is None or state.key.cluster == self.cluster) and (
-                self.starred is None or "/".join(state.key) in self.starred
+                self.starred is None or star_of(state.key) in self.starred
             )
             names = (*state.key, self.details.get(state.key, ""))
             # A filter by status matches a test group only together with a filter by cluster.
@@ -73,6 +74,11 @@ class GroupFilter(NamedTuple):
                 yield state
 
 
+def star_of(key: GroupKey) -> str:
+    """``cluster/group``: the name of a group in the address of the home page. A slash in the cluster is escaped."""
+    return f"{key.cluster.replace('%', '%25').replace('/', '%2F')}/{key.consumer}"
+
+
 @routes.get("/api/v1/groups")
 def list_groups() -> Response:
     """Answer a page of groups, sorted by key. If more groups follow, ``next`` is the key of the page's last group."""
@@ -80,9 +86,9 @@ def list_groups() -> Response:
     start = 0 if after is None else bisect_right(live, after, key=lambda state: state.key)
     found = list(islice(asked_filter().among(islice(live, start, None)), limit + 1))
     page, has_more = found[:limit], len(found) > limit
-    mute_of = mute_finder(web_context())
+    mute_of, cut_off = mute_finder(web_context()), burrow_cut_off.cut_off(web_context().log)
     place = urlsafe_b64encode(msgspec.json.encode(page[-1].key)).decode().rstrip("=") if has_more else None
-    return _json(GroupPage([group_shape(state, mute_of(state.key)) for state in page], place))
+    return _json(GroupPage([group_shape(state, mute_of(state.key), cut_off) for state in page], place))
 
 
 @routes.get("/api/v1/group")
@@ -96,7 +102,8 @@ def show_group() -> Response:
     limit = _asked_limit(_EVENTS_LIMIT)
     listed = if_readable(lambda: log.listed(state), None)
     muted = mute_finder(web_context())(key)
-    return _json(group_detail(state, muted, listed, if_readable(lambda: log.recent([key], limit)[0], None)))
+    cut_off = burrow_cut_off.cut_off(log)
+    return _json(group_detail(state, muted, cut_off, listed, if_readable(lambda: log.recent([key], limit)[0], None)))
 
 
 @routes.get("/api/v1/mutes")
@@ -139,7 +146,8 @@ def explain_group() -> Response:
         if len(clusters) > 1:
             detail = f"Several clusters have this group: {', '.join(map(visible, clusters))}. Name one."
             raise Problem("invalid_field", detail, path="cluster")
-        key = GroupKey(clusters[0] if clusters else "", key.consumer)
+        poll = watch_data_of_groups.read(context.log)
+        key = GroupKey(clusters[0] if clusters else poll.cluster if poll else "", key.consumer)
     state = context.log.group(key)
     if state is None:
         raise no_live_group(context.log, key)
@@ -183,7 +191,10 @@ def config() -> Response:
 
 
 def no_live_group(log: EventLog, key: GroupKey) -> Problem:
-    """Make the problem for a group that is not live, with the group's last stored event."""
+    """Make the problem for a group that is not live: what `watch` knows of it, or else its last stored event."""
+    if watched := if_readable(lambda: watch_data_of_groups.live(log, key), None):
+        told = f"`watch` knows the group (state {watched.state}), but has not judged it yet. The first verdict comes "
+        return Problem("not_judged", told + "after five to ten polls that see a committed offset.")
     newest = next(iter(if_readable(lambda: log.recent([key], 1)[0], ())), None)
     detail = "No live consumer group has this name, and no stored event names it."
     if newest is not None:
@@ -227,7 +238,10 @@ def asked_number(name: str, default: int, most: int) -> int:
 def _begun(wish: Mapping[str, str]) -> mutes.Mute:
     now = EPOCH + timedelta(milliseconds=web_context().clock.wall_ms())
     told = {name: wish.get(name, "") for name in ("cluster", "pattern", "reason")}
-    if wrong := [name for name, text in told.items() if not text.strip() or len(text) > _LONGEST_TEXT]:
+    named = GroupKey(told["cluster"], re.sub(r"\[([*?[])\]", r"\1", told["pattern"]))
+    is_known = told["pattern"] == escape(named.consumer) and web_context().log.group(named) is not None
+    limited = ["reason"] if is_known else told  # the name of a group may be blank, and longer than a text
+    if wrong := [name for name in limited if not told[name].strip() or len(told[name]) > _LONGEST_TEXT]:
         raise Problem("invalid_field", f"{wrong[0]} must have 1 to {_LONGEST_TEXT} characters.", path=wrong[0])
     if "[" in re.sub(r"\[!?+\]?+[^\]]*+\]", "", told["pattern"]):
         raise Problem("invalid_field", "pattern has a [ without a ]: write [[] for the character [.", path="pattern")

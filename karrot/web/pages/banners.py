@@ -97,6 +97,23 @@ class ServiceHealth(NamedTuple):
     cut_off: Collection[str] = ()
     unjudged: int = 0
 
+    @property
+    def doubt(self) -> str:
+        """Why the statuses can be old, worst first. Empty if they are not."""
+        reasons = {
+            "watch fails": self.states.get(WATCH) == "failing",
+            "Burrow is silent": any(each.silent for each in self.heard),
+            "Burrow reads no commits": self.cut_off,
+            "Burrow is late": any(each.late for each in self.heard),
+        }
+        return next((reason for reason, is_true in reasons.items() if is_true), "")
+
+
+def doubt(context: WebContext) -> str:
+    """The doubt for the corner of every page, at most five seconds old."""
+    read = partial(if_readable, lambda: service_health(context).doubt, "")
+    return page_cache().get(doubt, read)[0]
+
 
 def outage(context: WebContext) -> Banner | None:
     """Make the banner of every page while PostgreSQL is unreachable and the groups come from memory."""

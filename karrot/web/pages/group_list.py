@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from karrot.diagnosis.causes import Cause, cause
-from karrot.event import NO_PROBLEM, AgeKind, GroupKey
+from karrot.event import NO_PROBLEM, AgeKind, GroupKey, PartitionLag
 from karrot.eventlog.base import EventSummary, GroupState, Listed, LogUnavailableError
 from karrot.mutes import Mute
 from karrot.web.api.answers import mute_finder
@@ -45,6 +45,12 @@ def _place(state: GroupState) -> tuple[int, float, int, GroupKey]:
     delay = 0.0 if seconds is None or signals.lag_seconds_kind is _AT_LEAST else -1 - seconds
     severity = _SEVERITY.get(TEST if state.is_test else summary.status_text, _ODD)
     return severity, delay, 0 if lag is None else -1 - lag, state.key
+
+
+def badness(partition: PartitionLag) -> tuple[bool, int, str, int]:
+    """The sort key of a partition: a problem first, then the largest lag."""
+    lag = partition.current_lag
+    return partition.status_text in NO_PROBLEM, 0 if lag is None else -1 - lag, partition.topic, partition.partition
 
 
 class RankedGroups(NamedTuple):

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from math import ceil, floor, inf, log10
+from statistics import correlation, linear_regression
 from typing import TYPE_CHECKING, NamedTuple
 
 from karrot.event import GroupKey, Kind, Status
 from karrot.eventlog.base import EventSummary
 from karrot.eventlog.event_log import EventLog
-from karrot.text import LAST_SECOND, clock, short_count, short_duration
+from karrot.signals import Signals
+from karrot.text import LAST_SECOND, short_count, short_duration
 
 if TYPE_CHECKING:
     from karrot.history.answers_and_errors import HourlyHistory
@@ -34,8 +36,8 @@ _X_TICKS = 6
 _FORMS = ((60, "%H:%M:%S"), (86_400, "%H:%M"), (100 * 86_400, "%d %b"), (inf, "%b %Y"))
 """Time formats with limits in seconds. The first format whose limit is above the ticks' step is used."""
 
+_MOST_POINTS = 240
 _HOUR_S = 3600
-_FEWEST = 2
 
 TRAIL_LENGTH = 30
 """The number of newest lags in a group's trend and sparkline."""
@@ -59,12 +61,11 @@ class Trend(NamedTuple):
 
 
 class DrawnSpan(NamedTuple):
-    """A span of time, in percent of the width, with a title."""
+    """A span of time, in percent of the width."""
 
     at: float
     width: float
     kind: str
-    title: str = ""
 
 
 class Band(NamedTuple):
@@ -110,23 +111,19 @@ class Spark(NamedTuple):
     end: tuple[float, float]
 
 
-class ChartPoint(NamedTuple):
-    """A range of the chart's width, in percent. While the mouse pointer is in it, the chart shows this event."""
-
-    at: float
-    width: float
-    event: EventSummary
-
-
 class GroupCharts(NamedTuple):
-    """The curves of one frame, with shaded incidents, and a band of statuses below the curves."""
+    """The curves of one frame, with shaded incidents, a band of statuses, and the values at each percentage.
+
+    ``step_s`` is the seconds of one point, if the points are the worst events of equal spans of time.
+    """
 
     frame: Frame
     lag: Chart | None
     behind: Chart | None
     incidents: list[DrawnSpan]
     statuses: list[DrawnSpan]
-    points: list[ChartPoint]
+    points: list[tuple[float, int, str, float | None, Signals]]
+    step_s: float = 0
 
 
 def point(summary: EventSummary) -> Point:
@@ -166,13 +163,9 @@ def _line(trail: Sequence[Point]) -> tuple[float, float, float] | None:
     known = [(at, lag) for at, lag in trail if lag is not None]
     if len(known) < 3 or any(later[0] <= earlier[0] for earlier, later in pairwise(known)):  # noqa: PLR2004
         return None
-    mean_at = sum(at for at, _ in known) / len(known)
-    mean_lag = sum(lag for _, lag in known) / len(known)
-    at_spread = sum((at - mean_at) ** 2 for at, _ in known)
-    lag_spread = sum((lag - mean_lag) ** 2 for _, lag in known)
-    slope = sum((at - mean_at) * (lag - mean_lag) for at, lag in known) / at_spread
-    explained = slope**2 * at_spread / lag_spread if lag_spread else 0.0
-    return slope, slope * (known[-1][0] - known[0][0]), explained
+    times, lags = zip(*known, strict=True)
+    slope = linear_regression(times, lags).slope
+    return slope, slope * (times[-1] - times[0]), correlation(times, lags) ** 2 if len({*map(float, lags)}) > 1 else 0.0
 
 
 def spark(trail: Sequence[Point]) -> Spark | None:
@@ -256,23 +249,29 @@ def bands(statuses: Iterable[Band], within: Frame) -> list[DrawnSpan]:
     for since, until, status in joined:
         if until > within.start and since < within.end:
             start, end = within.x(max(since, within.start)), within.x(min(until, within.end))
-            title = f"{status} {clock(since)} to {clock(until)}"
-            drawn.append(DrawnSpan(start, round(end - start, 2), status, title))
+            drawn.append(DrawnSpan(start, round(end - start, 2), status))
     return drawn
 
 
-def charts_of_events(newest: Sequence[EventSummary], now: float) -> GroupCharts | None:
-    """Make the charts of recent events up to ``now`` in epoch seconds. ``None`` for fewer than two events."""
+def charts_of_events(newest: Sequence[EventSummary], now: float, span_s: float) -> GroupCharts | None:
+    """Make the charts of the ``span_s`` seconds up to ``now`` in epoch seconds. ``None`` for fewer than two events."""
     events = sorted(newest, key=lambda event: event.observed_at_ms)
-    if len(events) < _FEWEST:
+    end = max(now, events[-1].observed_at_ms / 1000) if events else now
+    events = [event for event in events if event.observed_at_ms / 1000 >= end - span_s]
+    step_s = 0.0
+    if len(events) > _MOST_POINTS:  # the worst event of each span of time, so that no peak is left out
+        step_s, worst = span_s / _MOST_POINTS, dict[int, EventSummary]()
+        for event in events:
+            place = int(event.observed_at_ms / 1000 / step_s)
+            worst[place] = max(
+                worst.get(place, event), event, key=lambda one: (one.kind is Kind.INCIDENT, one.total_lag or 0)
+            )
+        events = list(worst.values())
+    if len(events) < 2:  # noqa: PLR2004
         return None
     times = [event.observed_at_ms / 1000 for event in events]
-    end = max(now, times[-1])
     within = frame(times[0], end)
     lasting = list(zip(events, times, [*times[1:], end], strict=True))
-    # The pointer shows an event from half-way after the previous event to half-way before the next event.
-    edges = [0.0, *((within.x(left) + within.x(right)) / 2 for left, right in pairwise(times)), 100.0]
-    parts = zip(events, pairwise(edges), strict=True)
     return GroupCharts(
         within,
         chart([(at, one.total_lag) for one, at, _ in lasting], within, in_time=False),
@@ -280,24 +279,28 @@ def charts_of_events(newest: Sequence[EventSummary], now: float) -> GroupCharts 
         # Each event of an incident shades the time up to the next event, with any status.
         bands((Band(since, until, "incident") for one, since, until in lasting if one.kind is Kind.INCIDENT), within),
         bands((Band(since, until, one.reported_status) for one, since, until in lasting), within),
-        [ChartPoint(round(left, 2), round(right - left, 2), event) for event, (left, right) in parts],
+        [(within.x(at), one.observed_at_ms, one.reported_status, one.total_lag, one.signals) for one, at, _ in lasting],
+        step_s,
     )
 
 
 def charts_of_history(past: "HourlyHistory") -> GroupCharts:
     """Make the charts of the last weeks, with one point per hour."""
     within = frame(past.start.timestamp(), past.end.timestamp())
-    hours = [(at.timestamp(), lag, seconds, status) for at, (lag, seconds, status) in past.hours]
+    hours = [
+        (at.timestamp(), lag, Signals(lag_seconds=seconds), "no status" if status is None else Status(int(status)).name)
+        for at, (lag, seconds, status) in past.hours
+    ]
     incidents = [
         Band(each.started_at.timestamp(), (each.ended_at or past.end).timestamp(), each.worst_status or "WARN")
         for each in reversed(past.incidents)
     ]
-    statuses = (Band(at, at + _HOUR_S, Status(int(status)).name) for at, _, _, status in hours if status is not None)
+    statuses = (Band(at, at + _HOUR_S, status) for at, _, _, status in hours if status != "no status")
     return GroupCharts(
         within,
         chart([(at, lag) for at, lag, _, _ in hours], within, in_time=False),
-        chart([(at, seconds) for at, _, seconds, _ in hours], within, in_time=True),
+        chart([(at, signals.lag_seconds) for at, _, signals, _ in hours], within, in_time=True),
         bands(incidents, within),
         bands(statuses, within),
-        [],
+        [(within.x(at), round(1000 * at), status, lag, signals) for at, lag, signals, status in hours],
     )

@@ -6,20 +6,21 @@
 import re
 import shlex
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 from flask import Blueprint, Response, jsonify, render_template, request
 from werkzeug.http import http_date
 
+from karrot import mutes
 from karrot.diagnosis.explanations import explain
 from karrot.diagnosis.known_facts import gather
-from karrot.event import NO_PROBLEM, TEST_CLUSTERS, GroupKey, PartitionLag, Source
+from karrot.event import TEST_CLUSTERS, GroupKey, Source
 from karrot.eventlog import watch_data_of_groups
 from karrot.render import burrow_config
 from karrot.runbooks_and_remedies import CODES, WATCH
 from karrot.web.api.answers import instant, last_event, mute_finder, progress, reject_shape, second_opinion
-from karrot.web.api.routes import STATUSES, asked_filter, asked_key, asked_number, no_live_group
+from karrot.web.api.routes import STATUSES, asked_filter, asked_key, asked_number, no_live_group, star_of
 from karrot.web.auth import require_reader
 from karrot.web.context import WebContext, compress, html_asked, if_readable, web_context
 from karrot.web.error_answers import Problem
@@ -27,6 +28,7 @@ from karrot.web.pages.banners import service_health
 from karrot.web.pages.group_list import (
     BURROW,
     Order,
+    badness,
     details_of_groups,
     group_view,
     list_rows,
@@ -34,7 +36,8 @@ from karrot.web.pages.group_list import (
     seconds_until,
     select,
 )
-from karrot.web.pages.lag_trend_and_chart_shapes import TRAIL_LENGTH, charts_of_events, charts_of_history, recent
+from karrot.web.pages.incident_timeline import BEFORE_MS, timeline
+from karrot.web.pages.lag_trend_and_chart_shapes import TRAIL_LENGTH, charts_of_events, charts_of_history
 from karrot.web.pages.last_weeks import NotReadable
 from karrot.web.pages.page_cache import kept
 
@@ -42,8 +45,9 @@ PAGE_SIZE = 50
 
 _PARTITIONS_SHOWN = 200
 _CLUSTERS_SHOWN = 12
-_EVENTS_READ = 120
+_EVENTS_READ = 10_000
 _EVENTS_SHOWN = 30
+_RANGES = {"1h": 3600, "6h": 21_600, "24h": 86_400}
 _INCIDENTS_SHOWN = 10
 _REJECTS_SHOWN = 50
 _BODY_SHOWN = 400
@@ -91,6 +95,7 @@ def index() -> str:
         worst=next(list_rows(context, [named.worst] if named.worst else []), None),
         wanted=wanted,
         stars=stars,
+        star_of=star_of,
         order=order,
         statuses=STATUSES,
         page=page,
@@ -107,17 +112,22 @@ def index() -> str:
 def show_group() -> str:
     """Show one group: cause, recent events, history, and queries for its values in other systems."""
     context = web_context()
-    key = asked_key()
+    key, now_ms = asked_key(), context.clock.wall_ms()
+    wanted = request.args.get("range") or "1h"
+    if wanted not in _RANGES:
+        raise Problem("invalid_field", f"range must be one of {', '.join(_RANGES)}.", path="range")
     state, watched = context.log.group(key), if_readable(lambda: watch_data_of_groups.live(context.log, key), None)
     if state is None:
         if watched is not None:
             return render_template("unjudged.html", key=key, group=watched)
         raise no_live_group(context.log, key)
     known = if_readable(lambda: context.log.listed(state), None)
-    listed = sorted(known.partitions if known else (), key=_badness)
+    listed = sorted(known.partitions if known else (), key=badness)
     complete = known and known.complete
-    events = if_readable(lambda: recent(context.log, [key], _EVENTS_READ)[0], None)
-    trail = events or []
+    from_ms = min(now_ms - 1000 * _RANGES[wanted], (state.incident.since_ms or now_ms) - BEFORE_MS)
+    events = if_readable(lambda: context.log.since(key, from_ms, _EVENTS_READ), None)
+    trail = [each.summary for each in reversed(events or ())]
+    muted = if_readable(lambda: [*mutes.read(context.log), *mutes.read(context.log, mutes.ENDED)], [])
     return render_template(
         "group.html",
         row=group_view(context, mute_finder(context)(key), state, trail[-TRAIL_LENGTH:]),
@@ -131,11 +141,16 @@ def show_group() -> str:
         all_listed=state.summary.source is not Source.WEBHOOK or complete is not None,
         listed_at=instant(complete.event.observed_at_ms if complete else None),
         second=second_opinion(known),
-        commit_age=seconds_until(context.clock.wall_ms(), state.summary.last_commit_ms),
+        commit_age=seconds_until(now_ms, state.summary.last_commit_ms),
         incident_since=instant(state.incident.since_ms),
-        pictures=charts_of_events(trail, context.clock.wall_ms() / 1000),
+        now_ms=now_ms,
+        timeline=timeline(trail, state, muted, now_ms),
+        pictures=charts_of_events(trail, now_ms / 1000, _RANGES[wanted]),
+        ranges=_RANGES,
+        wanted=wanted,
         queries=context.queries(*key),
         recent=trail[: -_EVENTS_SHOWN - 1 : -1],
+        url=f"{(context.external_url or request.host_url).rstrip('/')}/group?{urlencode(key._asdict())}",
         instant=instant,
         **_past(context, key),
     )
@@ -243,8 +258,3 @@ def _welcome(context: WebContext) -> dict[str, Any]:
         "polls_kafka": WATCH in context.duties,
         "health": service_health(context),
     }
-
-
-def _badness(partition: PartitionLag) -> tuple[bool, int, str, int]:
-    lag = partition.current_lag
-    return partition.status_text in NO_PROBLEM, 0 if lag is None else -1 - lag, partition.topic, partition.partition

@@ -26,16 +26,27 @@
     return new DOMParser().parseFromString(await answer.text(), "text/html");
   }
 
-  // Keep the horizontal scroll position of each table.
+  // Keep the horizontal scroll position of each table, and what is unfolded.
   function replace(old, young) {
+    for (const each of old.querySelectorAll("details[open]")) {
+      const same = young.querySelector(`#${each.id}`);
+      if (same) same.open = true;
+    }
     const all = (part) => [part, ...part.querySelectorAll("section")];
     const places = all(old).map((each) => each.scrollLeft);
     old.replaceWith(young);
     if (places.some(Boolean)) all(young).forEach((each, n) => (each.scrollLeft = places[n] ?? 0));
   }
 
+  // How to find the focused element in the fresh page.
+  function wayTo(element) {
+    if (element?.id) return `#${element.id}`;
+    if (element?.matches("details > summary")) return `#${element.parentNode.id} > summary`;
+    return element?.hasAttribute("href") ? `a[href="${CSS.escape(element.getAttribute("href"))}"]` : null;
+  }
+
   function swap(fresh) {
-    const focused = document.activeElement?.getAttribute("href");
+    const focused = wayTo(document.activeElement);
     const top = document.activeElement?.getBoundingClientRect().top;
     const place = document.activeElement?.closest("[data-live]")?.id ?? "main";
     const pairs = [...document.querySelectorAll("[data-live]")].map((old) => [old, fresh.getElementById(old.id)]);
@@ -46,7 +57,8 @@
       document.body.dataset.page = fresh.body.dataset.page;
     }
     document.title = fresh.title;
-    const link = focused && document.querySelector(`#${place} a[href="${CSS.escape(focused)}"]`);
+    document.dispatchEvent(new Event("refreshed"));
+    const link = focused && document.querySelector(`#${place} ${focused}`);
     if (!link) return;
     link.focus({ preventScroll: true });
     scrollBy(0, link.getBoundingClientRect().top - top); // content above may have grown
@@ -85,15 +97,17 @@
     for (const each of document.querySelectorAll("[data-age]")) each.textContent = duration(Number(each.dataset.age) + old);
   }
 
-  // The page itself says when its content comes from memory, because the database is away.
+  // The page itself says when its content comes from memory, because the database is away, or can be old.
   function sayLive() {
-    const away = document.querySelector("#outage .banner");
-    say(away ? "From memory" : "Live", Boolean(away));
+    const outage = document.getElementById("outage");
+    const doubt = outage.querySelector(".banner") ? "From memory" : outage.dataset.doubt;
+    say(doubt || "Live", Boolean(doubt));
   }
 
   async function refresh() {
     if (document.hidden && Date.now() - askedAt < 60_000) return; // only the title of the tab is visible
     askedAt = new Date();
+    if (document.querySelector("input[type=range]:active")) return; // somebody drags it
     if (!getSelection().isCollapsed) return say(`As of ${utc(freshAt)}: paused while text is selected`, false);
     const asked = location.href;
     try {

@@ -1,4 +1,4 @@
-"""Faults whose cause `karrot explain` must name: ten kinds, side by side with each other.
+"""Faults whose cause `karrot explain` must name: eleven kinds, side by side with each other.
 
 Each function plants one kind in ``each`` groups. What comes before its ``yield`` happens before Karrot starts.
 """
@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
+from confluent_kafka import Producer
 
 from e2e.truth.members import Member
 from e2e.truth.plan import CLUSTER
@@ -192,6 +193,25 @@ def reset_offsets(world: World, each: int) -> Iterator[None]:
         Member(world.client, one.group, [one.group], commit_every_s=1, per_second=4).start()
 
 
+def recreated_topic(world: World, each: int) -> Iterator[None]:
+    """Somebody deletes a topic and makes it again, with more records than before."""
+    groups, members = _groups(world, "topic_recreated", each, per_second=0), []
+    for number, one in enumerate(groups):
+        for partition in range(2 + number % 2):
+            world.send(one.group, 300, partition)
+        members.append(Member(world.client, one.group, [one.group], commit_every_s=1).start())
+    yield
+    for number, one in _times(world, groups):
+        members[number].close()
+        world.delete_topic(one.group)
+        world.topic(one.group, 2 + number % 2)
+        producer = Producer(world.client)  # the old one still knows that the topic is gone
+        for record in range(800 * (2 + number % 2)):
+            producer.produce(one.group, b"x" * 20, partition=record // 800)
+        assert producer.flush(60) == 0
+        Member(world.client, one.group, [one.group], commit_every_s=1, per_second=2).start()
+
+
 def left_topic(world: World, each: int) -> Iterator[None]:
     """A new version of a consumer reads one topic less."""
     groups = _groups(world, "left_topic", each)
@@ -237,6 +257,7 @@ PLANTS: tuple[Plant, ...] = (
     slow_sink,
     rebalance_storm,
     reset_offsets,
+    recreated_topic,
     left_topic,
     retention_near,
     producer_burst,
@@ -303,5 +324,5 @@ def last_line(asked: list[Asked]) -> str:
 
 
 def is_enough(asked: list[Asked]) -> bool:
-    """Return whether the right cause came first in 48 of 50 groups, and a wrong one in none."""
+    """Return whether the right cause came first in 96 % of the groups, and a wrong one in none."""
     return sum(one.is_right for one in asked) >= 0.96 * len(asked) and not any(one.wrong for one in asked)

@@ -12,6 +12,7 @@ from apprise.plugins.slack import NotifySlack
 from markdown_it import MarkdownIt
 
 from karrot.reporters.notify.routes import Quiet, Sender, read_routes
+from karrot.settings import types
 from support.burrow.lag_events import make_partition
 from support.reporters.notify_rig import NotifyRig, Receiver
 from support.servers.self_signed_certificate import make_self_signed
@@ -43,11 +44,19 @@ def test_a_channel_that_hangs_delays_no_other_and_says_it_once_when_it_answers(
     rig.run(50)
     assert len(receiver.seen) == 2
     assert other.tried == 1
-    assert rig.counted(FAILURES) == {"timeout": 1}
     assert "the service does not answer (1 failure in a row, 1 change waiting)" in rig.facts()["Channel hanging"]
+    for minutes in (1, 2, 3):
+        rig.run(59)
+        rig.tell("ERR")
+        rig.run(1)
+        assert rig.counted(FAILURES) == {"timeout": minutes}
+        assert rig.state() == ("failing", "channel hanging: the service does not answer")
     other.free.set()
     rig.run_until(lambda: len(other.seen) == 2)
     rig.run_until(lambda: "sent a message" in rig.facts()["Channel hanging"])
+    rig.tell("ERR")
+    rig.run(1)
+    assert rig.state()[0] == "ok"
     assert [message.partition(":")[0] for message in other.messages("/secret")] == ["WARN", "Worse, ERR"]
 
 
@@ -58,9 +67,12 @@ def test_a_channel_that_refuses_is_tried_again_alone(
     other.status = status
     rig = two_channels(tmp_path, other.url("secret"), receiver.url())
     rig.tell("WARN")
-    rig.run(12)
+    rig.run(11)
+    rig.tell("WARN")
+    rig.run(1)
     assert (len(receiver.seen), other.tried) == (1, 1)
     assert rig.counted(FAILURES) == {reason: 1}
+    assert rig.state() == ("failing", f"channel broken: the server answered {status}")
     assert f"the server answered {status} (1 failure in a row, 1 change waiting)" in rig.facts()["Channel broken"]
     if status == 429:  # Retry-After is 45 seconds, which Apprise does not tell
         rig.run(50)
@@ -69,15 +81,36 @@ def test_a_channel_that_refuses_is_tried_again_alone(
     rig.run(60)
     assert len(other.messages("/secret")) == 1
     assert "sent a message" in rig.facts()["Channel broken"]
+    rig.tell("WARN")
+    rig.run(1)
+    assert rig.state()[0] == "ok"
     assert "secret" not in str(rig.facts())
 
 
 def test_a_wrong_host_and_a_closed_port_are_counted_as_unreachable(tmp_path: Path, receiver: Receiver) -> None:
     rig = two_channels(tmp_path, "json://no-such-host.invalid/secret", receiver.url())
     rig.tell("WARN")
-    rig.run(12)
+    rig.run(11)
+    rig.tell("WARN")
+    rig.run(1)
     assert len(receiver.seen) == 1
     assert rig.counted(FAILURES) == {"unreachable": 1}
+
+
+def test_a_channel_with_nothing_to_send_any_more_is_not_failing(tmp_path: Path, receiver: Receiver) -> None:
+    receiver.status = 500
+    rig = NotifyRig(tmp_path, f'[channels.ops]\nurl = "{receiver.url()}"\n')
+    rig.tell("WARN")
+    rig.run(20)
+    rig.tell("WARN")
+    rig.run(1)
+    assert rig.state()[0] == "failing"
+    rig.tell("OK")
+    rig.run(300)
+    rig.tell("OK")
+    rig.run(1)
+    assert rig.state()[0] == "ok"
+    assert "the server answered 500" in rig.facts()["Channel ops"]
 
 
 def test_while_a_channel_is_broken_nothing_is_kept_but_the_newest_state(tmp_path: Path, receiver: Receiver) -> None:
@@ -165,7 +198,8 @@ WRONG = {
     "x": "FILE: Expected '=' after a key in a key/value pair (at end of document)",
     "": "FILE has no channel: add a table [channels.NAME] with url or url_file",
     "[owners]\na = 1": "FILE: Expected `str`, got `int` - at `$.owners[...]`",
-    '[owners]\n"(" = "team"': "FILE: the pattern is '(': it must be a regular expression",
+    '[owners]\n"(" = "team"': f"FILE: the pattern is '(': it must be {types.shared_pattern.allowed}",
+    "[owners]\n'(?<!x)a' = 'team'": f"FILE: the pattern is '(?<!x)a': it must be {types.shared_pattern.allowed}",
     "[channels.a]": "[channels.a] in FILE: set url or url_file, and not both",
     '[channels.a]\nurl = "json://h"\nurl_file = "f"': "[channels.a] in FILE: set url or url_file, and not both",
     '[channels.a]\nurl = "slak://s3cret"': "[channels.a] in FILE: Apprise cannot send to this URL (scheme: slak)",

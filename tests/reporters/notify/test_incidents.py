@@ -9,6 +9,7 @@ from karrot.delivery import Feed
 from karrot.event import ABANDONED, GroupKey, OffsetSample, Source
 from support.burrow.lag_events import make_partition
 from support.reporters.notify_rig import STALE_AFTER_MS, NotifyRig, Receiver
+from support.waiting import wait_for
 
 HOUR_S = 3600
 
@@ -91,7 +92,9 @@ def test_deletion_silence_and_an_abandoned_group_close_an_incident(rig: NotifyRi
     rig.tell("NOTFOUND", "deleted", None)
     idle = make_partition(status_text=ABANDONED)
     rig.tell("OK", "abandoned", None, partitions=(idle,), max_lag=idle)
-    rig.run(STALE_AFTER_MS // 1000 + 30)
+    for _ in range(STALE_AFTER_MS // 60_000 + 1):
+        rig.tell("OK", "other", None)
+        rig.run(60)
     closed = [each for each in receiver.messages() if each.startswith("Over")]
     assert len(receiver.seen) == 6
     for consumer, words in ended.items():
@@ -111,6 +114,24 @@ def test_an_outage_of_karrot_or_of_the_source_ends_no_incident(rig: NotifyRig, r
     assert titles(receiver) == ["ERR: orders on prod-eu"]
 
 
+@pytest.mark.parametrize("later_s", [60, 200])
+def test_a_source_that_stops_ends_no_incident_although_its_groups_expire_one_by_one(
+    rig: NotifyRig, receiver: Receiver, later_s: int
+) -> None:
+    for _ in range(6):
+        rig.tell("ERR")
+        rig.tell("OK", "other", None)
+        rig.run(60)
+    rig.run(later_s)
+    rig.tell("OK", "other", None)  # the newest verdict for a long time
+    rig.run(STALE_AFTER_MS // 1000 - later_s - 10)
+    rig.tell("OK", "other", None)  # the source is back
+    rig.run(30)
+    rig.tell("ERR")
+    rig.run(60)
+    assert titles(receiver) == ["ERR: orders on prod-eu"]
+
+
 @pytest.mark.parametrize("status", ["STOP", "STALL", "REWIND", "NEW"])
 def test_a_group_with_an_unknown_status_silences_no_other_group(
     rig: NotifyRig, receiver: Receiver, status: str
@@ -119,6 +140,36 @@ def test_a_group_with_an_unknown_status_silences_no_other_group(
     rig.tell("ERR")
     rig.run(20)
     assert titles(receiver) == ["ERR: orders on prod-eu"]
+
+
+@pytest.mark.parametrize("status", ["OK", "ERR"])
+def test_a_crash_between_a_message_and_its_note_loses_no_end_of_an_incident(
+    tmp_path: Path, receiver: Receiver, status: str
+) -> None:
+    rig = NotifyRig(tmp_path, f'[channels.hanging]\nurl = "{receiver.url()}?rto=600"\n')
+    receiver.free.clear()
+    rig.tell("ERR")
+    rig.run_until(lambda: receiver.tried == 1)
+    rig.restart()  # the old process is gone, and its message arrives
+    receiver.free.set()
+    wait_for(lambda: len(receiver.seen) == 1)
+    rig.tell(status)
+    rig.run_until(lambda: len(receiver.seen) == 2)
+    rig.tell("OK")
+    rig.run_until(lambda: "sent a message" in rig.facts()["Channel hanging"])
+    rig.run_until(lambda: titles(receiver)[-1].startswith("Over"))
+    assert titles(receiver) == ["ERR: orders on prod-eu"] * (1 + (status == "ERR")) + ["Over: orders on prod-eu"]
+
+
+def test_an_incident_that_no_message_told_has_no_end(rig: NotifyRig, receiver: Receiver) -> None:
+    receiver.status = 500
+    rig.tell("ERR")
+    rig.run(12)
+    assert receiver.tried == 1
+    rig.tell("OK")
+    receiver.status = 200
+    rig.run(60)
+    assert receiver.seen == []
 
 
 def test_an_end_is_told_although_new_incidents_use_up_the_hourly_limit(tmp_path: Path, receiver: Receiver) -> None:
@@ -212,6 +263,30 @@ def test_the_limit_of_an_hour_holds_back_messages_through_a_restart(tmp_path: Pa
             rig.tell("WARN", consumer, consumer)
         rig.run(HOUR_S // 10)
     assert titles(receiver)[2:] == ["Trouble: 2 groups on prod-eu (2 WARN)"]
+
+
+def test_a_channel_is_known_by_its_name_and_a_renamed_channel_gets_what_is_open(
+    rig: NotifyRig, tmp_path: Path, receiver: Receiver
+) -> None:
+    def write(name: str, path: str) -> None:
+        (tmp_path / "notify.toml").write_text(f'[channels.{name}]\nurl = "{receiver.url(path)}"\n')
+        rig.restart()
+
+    rig.tell("ERR", "open", "a")
+    rig.tell("ERR", "ended", "b")
+    rig.run(20)
+    rig.tell("OK", "ended", "b")
+    rig.run(20)
+    write("ops", "moved")
+    rig.run(60)
+    assert titles(receiver, "/moved") == []
+    write("renamed", "renamed")
+    rig.run(60)
+    assert titles(receiver, "/renamed") == ["ERR: open on prod-eu"]
+    rig.tell("OK", "open", "a")
+    rig.run(60)
+    assert titles(receiver, "/renamed")[1:] == ["Over: open on prod-eu"]
+    assert len(receiver.messages()) == 3
 
 
 def test_the_reporter_takes_all_events_and_needs_no_new_event_to_send(rig: NotifyRig, receiver: Receiver) -> None:

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from karrot.burrow.payload import to_wire
 from karrot.event import TEST_CLUSTERS, AgeKind, GroupKey, Kind, LagEvent, Source
-from karrot.eventlog.base import Appended, Counter, Cursor, Reject, ReporterState, StoredEvent, StoredSummary
+from karrot.eventlog.base import (
+    READ_LIMIT,
+    Appended,
+    Counter,
+    Cursor,
+    Reject,
+    ReporterState,
+    StoredEvent,
+    StoredSummary,
+)
 from karrot.eventlog.event_log import EventLog
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.eventlog.appended_events import append_event, group_names, stored_events
@@ -89,6 +98,27 @@ class EventLogContract:
         found = log.recent([GroupKey("prod-eu", "orders-svc")], limit=2)[0]
         assert [each.summary.total_lag for each in found] == [3, 2]
         assert list(log.recent([GroupKey("prod-eu", "nobody")])[0]) == []
+
+    def test_the_events_since_a_time_are_read_beyond_the_limit_of_one_read(
+        self, log: EventLog, clock: ManualClock
+    ) -> None:
+        began_ms, key = clock.wall_ms(), GroupKey("prod-eu", "orders-svc")
+        for lag in range(READ_LIMIT + 100):
+            append_event(log, total_lag=lag)
+            append_event(log, total_lag=lag, consumer="other")
+            clock.advance(1000)
+        lags = [each.summary.total_lag for each in log.since(key, began_ms, 10_000)]
+        assert lags == list(reversed(range(READ_LIMIT + 100)))
+        assert [each.summary.total_lag for each in log.since(key, clock.wall_ms(), 10_000)] == lags[:READ_LIMIT]
+        assert [each.summary.total_lag for each in log.since(key, began_ms, 1)] == lags[:READ_LIMIT]
+        assert list(log.since(GroupKey("prod-eu", "nobody"), began_ms, 10_000)) == []
+
+    def test_an_event_of_watch_keeps_its_members_and_rebalances_in_its_summary(self, log: EventLog) -> None:
+        extras = (("members", "3"), ("rebalances", "12"))
+        for source, text in ((Source.KAFKA, "12"), (Source.WEBHOOK, "12"), (Source.KAFKA, "9" * 99)):
+            append_event(log, source=source, extras=(extras[0], ("rebalances", text)))
+        summaries = [each.summary for each in stored_events(log)]
+        assert [(each.members, each.rebalances) for each in summaries] == [(3, 12), (None, None), (3, None)]
 
     def test_the_recent_summaries_of_several_groups_are_those_of_their_events(self, log: EventLog) -> None:
         for lag in (1, 2, 3):
@@ -274,6 +304,20 @@ class EventLogContract:
         assert group_names(log) == ["orders-svc"]
         clock.advance(11)
         assert group_names(log) == []
+
+    def test_a_group_that_vanished_is_known_by_its_name_until_it_returns(
+        self, log: EventLog, clock: ManualClock
+    ) -> None:
+        for consumer in ("silent\0", "deleted", "live"):
+            append_verdict(log, "WARN", consumer=consumer)
+        append_verdict(log, "NOTFOUND", consumer="deleted")
+        assert log.vanished() == [GroupKey("prod-eu", "deleted")]
+        clock.advance(STALE_MS + 1)
+        append_verdict(log, "WARN", consumer="live")
+        log.expire()
+        assert sorted(log.vanished()) == [GroupKey("prod-eu", "deleted"), GroupKey("prod-eu", "silent\0")]
+        append_verdict(log, "WARN", consumer="silent\0")
+        assert log.vanished() == [GroupKey("prod-eu", "deleted")]
 
     def test_a_deleted_group_is_removed_at_once_and_may_return(self, log: EventLog) -> None:
         append_verdict(log, "ERR", "i1")

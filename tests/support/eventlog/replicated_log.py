@@ -58,6 +58,10 @@ class ReplicatedLog(MemoryEventLog):
         self._refuse_if_away()
         return super().recent(keys, limit)
 
+    def since(self, key: GroupKey, received_ms: int, most: int) -> Sequence[StoredSummary]:
+        self._refuse_if_away()
+        return super().since(key, received_ms, most)
+
     def event(self, seq: int) -> StoredEvent | None:
         self._refuse_if_away()
         return super().event(seq)

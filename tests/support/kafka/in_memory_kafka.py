@@ -32,6 +32,7 @@ class InMemoryKafka:
     unlisted: set[str] = field(default_factory=set)
     others: set[str] = field(default_factory=set)
     counts: dict[str, int] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
     gaps: dict[TopicPartition, set[int]] = field(default_factory=dict)
     open_from: dict[TopicPartition, int] = field(default_factory=dict)
     unreadable: dict[TopicPartition, Failure] = field(default_factory=dict)
@@ -82,6 +83,9 @@ class InMemoryKafka:
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         return {topic: count for topic, count in self.counts.items() if topic in topics}
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        return {topic: each for topic, each in self.ids.items() if topic in topics}
 
     def close(self) -> None:
         self.is_closed = True

@@ -6,8 +6,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from random import Random
 from typing import Any
 
+from karrot.delivery import Feed
 from karrot.event import GroupKey
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import read_report
@@ -79,6 +81,7 @@ class NotifyRig:
         settings = {"config": str(self._file)} | self._settings
         context = make_context("notify", settings, log=self.log, clock=self.clock)
         self.reporter = build(replace(context, muted=self._muted))
+        self._feed = Feed("notify", self.log, self.clock, Random(1), lambda: self.reporter)
 
     def tell(self, status: str, consumer: str = "orders", incident: str | None = "a", **overrides: Any) -> None:
         told = {"consumer": consumer, "status_text": status, "incident_id": incident} | overrides
@@ -97,10 +100,15 @@ class NotifyRig:
         """Let seconds pass, and wait for the end of each send."""
         for _ in range(seconds):
             self.clock.advance(1000)
-            self.reporter.idle()
+            self._feed.step()
             for channel in self.reporter._channels:
                 if channel.sending is not None and channel.name != "hanging":
                     channel.sending[1].result(30)
+
+    def state(self) -> tuple[str, str | None]:
+        """The state of the reporter and its last error, as pages, ``/readyz`` and the doctor read them."""
+        [kept] = self.log.reporters()
+        return kept.state, kept.last_error
 
     def facts(self) -> dict[str, str]:
         report = read_report(self.log.recall("notify", "report"))

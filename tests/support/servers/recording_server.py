@@ -18,6 +18,7 @@ class RecordingServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.status = 202
         self.body = b'{"status":"told"}\n'
+        self.location = "/elsewhere"
         self.seen: list[Request] = []
 
     @property
@@ -32,11 +33,11 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.seen.append(Request(self.command, self.path, dict(self.headers), body))
         self.send_response(self.server.status)
-        self.send_header("Location", "/elsewhere")
+        self.send_header("Location", self.server.location)
         self.end_headers()
         self.wfile.write(self.server.body)
 
-    do_GET = do_POST = answer  # noqa: N815 (the names http.server looks for)
+    do_GET = do_POST = do_DELETE = answer  # noqa: N815 (the names http.server looks for)
 
     def log_message(self, *_arguments: object) -> None:
         """Keep requests off standard error."""

@@ -1,6 +1,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from karrot.diagnosis.explanations import Explanation
 from karrot.event import LagEvent, Source
 from karrot.eventlog import watch_data_of_groups
@@ -74,3 +76,22 @@ def test_a_group_that_is_not_live_is_a_problem() -> None:
     assert get(take(), 404, consumer="nobody")["code"] == "not_found"
     assert get(take(), 404, cluster="c", consumer="nobody")["code"] == "not_found"
     assert get(take(), 400, cluster="c")["path"] == "consumer"
+
+
+@pytest.mark.parametrize("cluster", [{}, {"cluster": "prod-eu"}], ids=["without a cluster", "with a cluster"])
+def test_a_group_that_watch_has_not_judged_yet_is_known(cluster: dict[str, str]) -> None:
+    website = take()
+    website.log.lead()
+    health = GroupHealth("orders", "Stable", 1, 1, 0, None, None, 0, 2)
+    watch_data_of_groups.keep(
+        website.log, WatchedCluster("prod-eu", 1, 0.1, website.log.log_time_ms(), 300_000, (health,))
+    )
+    problem = get(website, 404, consumer="orders", **cluster)
+    assert problem["code"] == "not_judged"
+    assert problem["detail"].startswith("`watch` knows the group (state Stable), but has not judged it yet.")
+    answer = website.client.get("/api/v1/group", query_string={"cluster": "prod-eu", "consumer": "orders"})
+    assert (answer.status_code, answer.get_json()["detail"]) == (404, problem["detail"])
+    page = website.client.get("/group", query_string={"cluster": "prod-eu", "consumer": "orders"}).text
+    assert "<code>watch</code> knows the group, but has not judged it yet" in page
+    assert "Its members own 2 partitions without a committed offset." in page
+    assert get(website, 404, consumer="nobody")["code"] == "not_found"

@@ -13,6 +13,7 @@ from karrot.eventlog.base import Cursor, ReporterState
 from karrot.reporters.base import Fact, RefusedDatum, Report, Sent
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import recorded_body
+from support.eventlog.read_commits import cut_off_from_kafka
 from support.examples import examples
 from support.web.website import Website, make_website
 
@@ -32,6 +33,31 @@ def get(website: Website, path: str, **query: Any) -> Any:
     assert response.status_code == 200, response.text
     assert response.content_type == "application/json"
     return json.loads(response.data)
+
+
+def test_a_burrow_that_is_cut_off_from_kafka_has_a_status_and_no_lag() -> None:
+    website = make_website()
+    cut_off_from_kafka(website.log, website.clock)
+    worst = make_partition(status_text="STOP")
+    take(website, make_event(status_text="ERR", max_lag=worst, partitions=(worst,)), make_event(cluster="other"))
+    old, other = get(website, "/api/v1/groups", cluster="prod-eu"), get(website, "/api/v1/groups", cluster="other")
+    assert [each["burrow_cut_off"] for each in (*old["groups"], *other["groups"])] == [True, False]
+    assert other["groups"][0]["lag"]
+    key = {"cluster": "prod-eu", "consumer": old["groups"][0]["consumer"]}
+    for one in (old["groups"][0], get(website, "/api/v1/group", **key)):
+        names = (
+            "lag",
+            "max_lag",
+            "scalable_lag",
+            "lag_seconds",
+            "lag_seconds_kind",
+            "catch_up_seconds",
+            "produce_rate",
+        )
+        assert (one["status"], {one[name] for name in names}) == ("ERR", {None})
+    assert [one["partitions"][0]["lag"], one["max_lag_partition"]["lag"]] == [None, None]
+    told = get(website, "/api/v1/explain", **key)
+    assert (told["cause"], told["lag"], told["lag_seconds"]) == ("burrow_cut_off", None, None)
 
 
 def test_a_group_has_all_fields() -> None:
@@ -54,7 +80,15 @@ def test_a_group_has_all_fields() -> None:
         "lag_seconds_topic": "orders.v1",
         "lag_seconds_partition": 3,
         "partition_count": 12,
-        "bad_partitions": {"WARN": 0, "STOP": 1, "STALL": 0, "REWIND": 0, "BEYOND_END": 0, "NEVER_COMMITTED": 0},
+        "bad_partitions": {
+            "WARN": 0,
+            "STOP": 1,
+            "STALL": 0,
+            "REWIND": 0,
+            "BEYOND_END": 0,
+            "NEVER_COMMITTED": 0,
+            "OPEN_TRANSACTION": 0,
+        },
         "complete": 1.0,
         "kind": "incident",
         "source": "webhook",
@@ -64,6 +98,7 @@ def test_a_group_has_all_fields() -> None:
         "incident": {"id": "8d5c0c9e-52a1-4d67-9a54-0f6a2b6f3c11", "since": "2025-05-11T07:58:12.304000Z"},
         "incidents_total": 1,
         "muted": None,
+        "burrow_cut_off": False,
     }
     assert signals <= group.keys()
 

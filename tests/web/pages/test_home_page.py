@@ -126,6 +126,19 @@ def test_the_address_of_the_page_keeps_stars_and_can_show_only_the_starred_group
     assert 'href="/?only=starred&amp;star=prod-eu/c"' in only.replace("%2F", "/")
 
 
+def test_a_star_names_one_group_also_if_names_have_slashes() -> None:
+    website = make_website()
+    groups = (("a/b", "c"), ("a", "b/c"), ("a%2Fb", "c"))
+    for cluster, consumer in groups:
+        post(website, consumer, cluster=cluster)
+    for number in range(3):
+        hrefs = re.findall(r'class="star" href="([^"]*)"', read(website))
+        assert len(hrefs) == 3
+        only = read(website, hrefs[number].replace("&amp;", "&") + "&only=starred")
+        assert len(listed(only)) == 1
+        assert "Starred <b>1</b>" in only
+
+
 def test_a_group_that_has_just_recovered_shows_no_older_trend() -> None:
     website = make_website()
     for n in range(6):
@@ -162,10 +175,11 @@ def test_a_bound_and_an_estimate_are_marked_in_every_place(
         post(website)
     home, page = read(website), read(website, "/group", cluster="prod-eu", consumer="orders")
     assert f'data-label="Behind by"><span>{shown}' in re.sub(r"</?abbr[^>]*>|<span class=\"quiet\"[^>]*>", "", home)
-    facts, events = page.partition("<h2>Recent events")[0], page.partition("<h2>Events")[2]
+    facts, events = page.partition("<h2>Curves")[0], page.partition("<h2>Events")[2]
     assert f"Behind by {shown} " in f"{words(facts.replace('</dt>', ' </dt>').replace('</dd>', ' </dd>'))} "
     assert words(events).count(shown) >= 3
-    assert f"behind by {shown}</title>" in page
+    points = page.partition('data-points="')[2].partition('"')[0].splitlines()
+    assert [each.endswith(f", behind by {shown}") for each in points] == [True] * 3
     assert f'aria-label="Behind by: {shown} now"' in page
 
 

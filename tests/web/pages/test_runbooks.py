@@ -2,13 +2,19 @@
 
 import re
 import shutil
+import subprocess
+from html import unescape
 from pathlib import Path
+from tempfile import NamedTemporaryFile
+from urllib.parse import quote
 
 import pytest
 
+from karrot.event import Source
 from karrot.eventlog.base import ReporterState
 from karrot.render import runbooks_dir, templates_dir
 from karrot.render.prometheus_rules import alert_rules
+from karrot.reporters.prometheus.group_metrics import promql_text
 from karrot.runbooks_and_remedies import DOCS_URL
 from karrot.web import Credentials
 from karrot.web.pages import runbooks
@@ -35,7 +41,7 @@ def article(page: str) -> str:
 
 def linked(page: str) -> list[str]:
     """Return the runbooks that the main part of a page links to."""
-    return re.findall(r'href="/runbooks/(\w+)"', page.partition("<main")[2])
+    return re.findall(r'href="/runbooks/(\w+)["?]', page.partition("<main")[2])
 
 
 @pytest.mark.parametrize("name", ALERTS)
@@ -121,6 +127,98 @@ def test_the_worst_group_and_its_page_link_the_runbook_of_the_cause() -> None:
     assert linked(read(website, group)) == ["KarrotPartitionStopped"]
     website.clock.advance(website.context.stale_after_ms * 3 // 4)
     assert linked(read(website, group)) == ["KarrotConsumerVanished", "KarrotPartitionStopped"]
+
+
+PLAIN = {"cluster": "CLUSTER", "consumer": "GROUP", "topic": "TOPIC"}
+SETTINGS = {"KARROT_WATCH_BOOTSTRAP": "b-1:9094,b-2:9094", "KARROT_BURROW_URL": "https://burrow.internal"}
+HOSTILE = {
+    "cluster": "eu'; touch /tmp/x; '",
+    "consumer": 'a\nrm -rf ~ #`id`$(id)\\ & "b" <i> %0a',
+    "topic": "t\r'$(id)'\n",
+}
+
+
+def filled(name: str, cluster: str, consumer: str, topic: str) -> str:
+    """Return the page of a runbook that is filled in for a group with these names."""
+    bad = make_partition(topic=topic, partition=7, status_text="STALL")
+    settings = SETTINGS | {"KARROT_WATCH_CLUSTER": cluster}
+    website = make_website(external_url="https://tools.example/karrot", effective_settings=lambda: settings)
+    event = make_event(cluster=cluster, consumer=consumer, status_text="ERR", partitions=(bad,), max_lag=bad)
+    website.context.intake.accept(event)
+    query = {"cluster": cluster, "consumer": consumer}
+    return website.client.get(f"/runbooks/{name}", query_string=query, headers=HTML).text
+
+
+def code(page: str, language: str) -> list[str]:
+    return [unescape(each) for each in re.findall(rf'<code class="language-{language}">(.*?)</code>', page, re.DOTALL)]
+
+
+def words(script: str) -> list[list[str]]:
+    """Let a shell without any program run a script, and return the words of each command."""
+    catch = "command_not_found_handle() { printf '%s\\0' \"$@\" '' >>\"$WORDS\"; }\n"
+    with NamedTemporaryFile() as kept:
+        environment = {"PATH": "/nowhere", "WORDS": kept.name}
+        subprocess.run(["/bin/bash", "-c", catch + script], env=environment, capture_output=True, check=False)
+        commands = Path(kept.name).read_bytes().decode().split("\0\0")
+    return sorted(command.split("\0") for command in commands if command)
+
+
+def hostile_form(word: str) -> str:
+    for part, name in HOSTILE.items():
+        word = word.replace(PLAIN[part], quote(name, safe="") if "://" in word else name)
+    return word
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_a_runbook_of_a_group_has_its_names_whatever_they_are(name: str) -> None:
+    plain, hostile = filled(name, **PLAIN), filled(name, **HOSTILE)
+    assert "<i>" not in hostile
+    for one, other in zip(code(plain, "shell"), code(hostile, "shell"), strict=True):
+        assert len(one.splitlines()) == len(other.splitlines())
+        assert words(other) == sorted([hostile_form(word) for word in command] for command in words(one))
+    for one, other in zip(code(plain, "promql"), code(hostile, "promql"), strict=True):
+        assert one.count("\n") == other.count("\n")
+        assert "\r" not in other
+        assert f'consumer="{promql_text(HOSTILE["consumer"])}"' in other or "consumer=" not in one
+
+
+def test_a_runbook_of_a_group_has_its_partition_and_the_addresses_of_the_settings() -> None:
+    page = unescape(filled("KarrotPartitionStopped", cluster="prod-eu", consumer="billing", topic="paid"))
+    for told in (
+        "curl -s 'https://tools.example/karrot/api/v1/group?cluster=prod-eu&consumer=billing'",
+        "karrot lag --burrow https://burrow.internal --cluster prod-eu --group billing ",
+        "kafka-console-consumer.sh --bootstrap-server b-1:9094,b-2:9094 --topic paid --partition 7 --offset 508100 ",
+        "--topic paid:7 --reset-offsets",
+        'karrot_consumer_bad_partitions{cluster="prod-eu", consumer="billing"}',
+        '/runbooks/KarrotConsumerError?cluster=prod-eu&consumer=billing"',
+        "billing</bdi></a> of",
+    ):
+        assert told in page
+    assert "orders" not in article(page)
+    assert "Still examples" not in page
+
+
+def test_a_runbook_says_which_names_are_still_examples() -> None:
+    website = make_website()
+    website.context.intake.accept(make_event(source=Source.KAFKA, partitions=(), max_lag=None))
+    page = read(website, "/runbooks/KarrotConsumerVanished?cluster=prod-eu&consumer=orders-svc")
+    assert "Burrow may not know the group" in page
+    assert re.findall("<code>([^<]*)</code>", page.partition("Still examples:")[2].partition("Replace")[0]) == [
+        *("orders.v1", "3", "4711", "kafka-1:9092", "http://burrow:8000")
+    ]
+    website.forget()
+    page = unescape(read(website, "/runbooks/KarrotConsumerVanished?cluster=prod-eu&consumer=orders-svc"))
+    assert "grep -Fx -- orders-svc" in page
+
+
+def test_a_runbook_shows_no_name_that_no_event_has() -> None:
+    page = read(make_website(), "/runbooks/KarrotConsumerError?cluster=prod-eu&consumer=rm%20-rf")
+    assert "Karrot has no event on this group now" in page
+    assert "--group orders " in page
+    assert "--group rm" not in page
+    answer = make_website().client.get("/runbooks/KarrotConsumerError?cluster=prod-eu", headers=HTML)
+    assert answer.status_code == 400
+    assert "The parameter consumer is missing." in answer.text
 
 
 def test_a_healthy_group_has_no_runbook() -> None:

@@ -64,6 +64,7 @@ class RestApi:
         self._clock = clock
         self._random = random
         self._configuration = configuration or configured(EXAMPLE)
+        self.started_s: float | None = None
 
     def answer(self, target: str) -> RestAnswer:
         """The answer to a GET request."""
@@ -72,6 +73,8 @@ class RestApi:
                 return RestAnswer(200, _TEXT, b"GOOD")
             case "/burrow/admin/ready":
                 return RestAnswer(200, _TEXT, b"READY")
+            case "/metrics" if self.started_s is not None:
+                return RestAnswer(200, _TEXT, f"process_start_time_seconds {self.started_s}\n".encode())
             case path:
                 return self._v3(path)
 
@@ -216,6 +219,7 @@ class BurrowServer:
     def __init__(self, api: RestApi) -> None:
         self._server = _Server(api)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="fake-burrow-rest")
+        self.api = api
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     @property
