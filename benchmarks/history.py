@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import duckdb
-from deltalake import Field, Schema, convert_to_deltalake
+from deltalake import Field, PrimitiveType, Schema, convert_to_deltalake
 from harness.stopwatch import wall_seconds
 
 from karrot.history.table_queries import History
@@ -61,7 +61,9 @@ def make(tables: Path, days: int, groups: int) -> None:
         rows = ROWS.format(day=day, groups=groups, seed=number)
         options = "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 1000000"
         duck.execute(f"COPY ({rows}) TO '{place}/lag_minute.parquet' ({options})")
-    convert_to_deltalake(tables / "lag_minute", partition_by=Schema([Field("day", "date")]), partition_strategy="hive")
+    convert_to_deltalake(
+        tables / "lag_minute", partition_by=Schema([Field("day", PrimitiveType("date"))]), partition_strategy="hive"
+    )
 
 
 def questions(tables: Path, days: int, rounds: int) -> None:
