@@ -139,7 +139,7 @@ def days_of_batches(spark: SparkSession, place: Path, days: int, batches: int) -
             tables.append(batch, "commits", f"run{number:03d}-{each:06d}", job="run")
             if each % 20 == 0:
                 live = max(live, sum(file.day == today for file in tables.files(spark, "commits")))
-        took, cpu = time.monotonic() - began, time.process_time() - spent
+        took, cpu_ms = time.monotonic() - began, (time.process_time() - spent) / batches * 1e3
         before = time.monotonic()
         tables.files(spark, "commits")
         opened.append(time.monotonic() - before)
@@ -150,7 +150,7 @@ def days_of_batches(spark: SparkSession, place: Path, days: int, batches: int) -
         on_disk = sum(1 for _ in (place / "commits").rglob("part-*"))
         most = max(most, live)
         click.echo(
-            f"day {number + 1}: {batches} commits in {took:.0f} s, {cpu / batches * 1e3:.0f} ms of Python's CPU each, "
+            f"day {number + 1}: {batches} commits in {took:.0f} s, {cpu_ms:.0f} ms of Python's CPU each, "
             f"at most {live} files a day; opened in {opened[-1] * 1e3:.0f} ms; after compact {len(files)} files of "
             f"{number + 1} days, {on_disk} on the disk, {logs[-1]} in the log",
         )

@@ -147,7 +147,8 @@ duckdb.sql('''copy (
         7 as lag_min, 7 as lag_max, 7.0 as lag_avg, 7 as lag_last, 2.0 as lag_seconds_max,
         'OK' as worst_status, 0 as not_ok
 ) to 'lag_minute/day=2026-01-01/part.parquet'''')
-convert_to_deltalake("lag_minute", partition_by=Schema([Field("day", PrimitiveType("date"))]), partition_strategy="hive")
+by_day = Schema([Field("day", PrimitiveType("date"))])
+convert_to_deltalake("lag_minute", partition_by=by_day, partition_strategy="hive")
 """
 
 
