@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 
 import duckdb
-from deltalake import Field, PrimitiveType, Schema, convert_to_deltalake
+from deltalake import Field, Schema, convert_to_deltalake
+from deltalake.schema import PrimitiveType
 from harness.stopwatch import wall_seconds
 
 from karrot.history.table_queries import History

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -95,10 +96,9 @@ def beside(spark: SparkSession, tables: Tables, rounds: int) -> Counter[str]:
         for number in range(rounds):
             rows = SIZES[number % len(SIZES)]
             day = filled(spark, LAG_MINUTE, rows).withColumn("piece", F.lit(0))
-            lag.write(rows, lambda day=day: tables.replace_days(day, "lag_minute", [DAY]))
+            lag.write(rows, partial(tables.replace_days, day, "lag_minute", [DAY]))
             batch = filled(spark, COMMITS, BATCH).withColumn("log_offset", F.col("log_offset") + number * BATCH)
-            name = f"b-{number:06d}"
-            commits.write(commits.rows[-1] + BATCH, lambda df=batch, name=name: tables.append(df, "commits", name))
+            commits.write(commits.rows[-1] + BATCH, partial(tables.append, batch, "commits", f"b-{number:06d}"))
             if number % 3 == 2:
                 compact(spark, tables, keep=dt.timedelta(days=3650), today=DAY + dt.timedelta(days=1))
             if number >= rounds * 2 // 3:
@@ -171,8 +171,10 @@ def main(places: Sequence[str], rounds: int, days: int, batches: int) -> None:
         for place in places:
             if place == "local":
                 stores[place] = LocalDisk(Path(directory, "local"))
+            elif place == "s3":
+                stores[place] = stack.enter_context(s3_server())
             else:
-                stores[place] = stack.enter_context(s3_server() if place == "s3" else hdfs(Path(directory, "hdfs")))
+                stores[place] = stack.enter_context(hdfs(Path(directory, "hdfs")))
         conf = {name: text for store in stores.values() for name, text in store.spark_conf.items()}
         # So a scan of a small file has several tasks, as that of a large file.
         conf |= {"spark.sql.files.maxPartitionBytes": "256k", "spark.sql.files.openCostInBytes": "0"}

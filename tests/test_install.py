@@ -141,7 +141,8 @@ def test_a_message_names_the_missing_extra_and_no_more_is_needed(environment: En
 
 MAKE_TABLE = """
 import duckdb
-from deltalake import Field, PrimitiveType, Schema, convert_to_deltalake
+from deltalake import Field, Schema, convert_to_deltalake
+from deltalake.schema import PrimitiveType
 duckdb.sql('''copy (
     select 'prod' as cluster, 'orders' as consumer, timestamptz '2026-01-01 00:01:00+00' as minute, 1 as count,
         7 as lag_min, 7 as lag_max, 7.0 as lag_avg, 7 as lag_last, 2.0 as lag_seconds_max,

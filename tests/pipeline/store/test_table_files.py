@@ -178,7 +178,7 @@ def test_a_query_whose_tasks_run_before_and_after_a_replacement_has_the_rows_of_
     [file] = tables.files(spark, "status_intervals")
     # Two tasks. The only row group of the file belongs to the first one, and that of a larger file to the second one.
     for name, value in (("maxPartitionBytes", str(file.size * 52 // 100)), ("openCostInBytes", "0")):
-        before = spark.conf.get(f"spark.sql.files.{name}")
+        before = spark.conf.get(f"spark.sql.files.{name}") or ""
         request.addfinalizer(partial(spark.conf.set, f"spark.sql.files.{name}", before))
         spark.conf.set(f"spark.sql.files.{name}", value)
     rows = tables.read(spark, "status_intervals").select("consumer").toLocalIterator()
