@@ -1,24 +1,30 @@
 """The service and the pipeline give the same incidents and numbers for the same events."""
 
 import datetime as dt
+from collections.abc import Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
+import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent, Source
 from karrot.event_json_line import line_of
-from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.base import GroupState, StoredEvent
 from karrot.eventlog.event_log import groups
 from karrot.eventlog.next_group_state import summarize
 from karrot.eventlog.sqlite import SqliteEventLog
 from karrot.pipeline.derive.incidents import incidents, without_summary
+from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.derive.lag_minute import lag_minute
 from karrot.pipeline.derive.status_intervals import verdict_runs
+from karrot.pipeline.store.table_files import Tables
 from support.burrow.lag_events import make_event, make_partition
 from support.eventlog.sqlite_log import open_sqlite
 from support.manual_clock import ManualClock
@@ -55,7 +61,7 @@ def _verdict(rng: Random, observed_at_ms: int) -> LagEvent:
     )
 
 
-def _row(stored: StoredEvent) -> dict[str, object]:
+def _row(stored: StoredEvent) -> dict[str, Any]:
     line: dict[str, Any] = msgspec.to_builtins(line_of(stored))
     received, observed = (_moment(line[name]) for name in ("received_at_ms", "observed_at_ms"))
     start = line["incident_start_ms"]
@@ -69,6 +75,65 @@ def _row(stored: StoredEvent) -> dict[str, object]:
 
 def _moment(epoch_ms: int) -> dt.datetime:
     return _EPOCH + dt.timedelta(milliseconds=epoch_ms)
+
+
+def _tell_of_one(log: SqliteEventLog, clock: ManualClock, rng: Random) -> Iterator[dict[str, Any]]:
+    """Append three hours of a group to the log, and yield the rows. The first event of ten minutes is 45 s late."""
+    status, incident_id, incidents_so_far = "OK", None, 0
+    for number in range(540):
+        if rng.random() < 0.9:
+            status = rng.choice(["OK", "WARN", "ERR"])
+        if status != "OK" and incident_id is None:
+            incidents_so_far += 1
+            incident_id = f"i{incidents_so_far}"
+        age_ms = 45_000 if number % 30 == 0 else 0
+        event = make_event(
+            consumer="g",
+            status_text=status,
+            source=Source.WEBHOOK,
+            observed_at_ms=clock.wall - age_ms,
+            incident_id=incident_id,
+            incident_start=None,
+            total_lag=number,
+        )
+        if status == "OK":
+            incident_id = None
+        body = to_wire(event)
+        seq = log.append(event, body, age_ms=age_ms).seq
+        yield _row(StoredEvent(log.log_id, seq, clock.wall, summarize(event, clock.wall), body, event))
+        clock.advance(20_000)
+
+
+@pytest.mark.timeout(300)  # the first query of a JVM is slow on a busy machine
+def test_a_late_event_at_the_border_of_two_pieces_changes_no_incident_and_no_status(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The day is derived in two runs, before and after 06:00."""
+    half_past_four = dt.datetime(2026, 11, 20, 4, 30, tzinfo=dt.UTC)
+    clock = ManualClock(int(half_past_four.timestamp()) * 1000)
+    rows, states = list[dict[str, Any]](), list[GroupState]()
+    with closing(open_sqlite(tmp_path, clock, stale_after_ms=10**9)) as log:
+        for row in _tell_of_one(log, clock, Random(11)):
+            rows.append(row)
+            states += groups(log)
+    tables = Tables(str(tmp_path / "tables"))
+    for batch in (rows[:270], rows[270:]):
+        tables.append(events_frame(spark, batch), "events", f"b-{batch[0]['seq']:06}")
+        derive(spark, tables, DeriveRules())
+    assert {file.piece for file in tables.files(spark, "verdict_runs")} == {0, 6}
+
+    of_service = {(state.incident.open_id, state.incident.since_ms) for state in states if state.incident.open_id}
+    found = tables.read(spark, "incidents").where("incident_id IS NOT NULL").collect()
+    assert len(found) == states[-1].incident.total > 50
+    # If only the close of an incident came in time, the service never shows the incident as open.
+    shown = [row for row in found if row.started_at != row.ended_at]
+    assert {(row.incident_id, round(row.started_at.timestamp() * 1000)) for row in shown} == of_service
+
+    seen = sorted({(state.log_time_ms, state.summary.status_text) for state in states})
+    # The status of the newest event has not lasted yet.
+    begins = [now for before, now in pairwise([(0, ""), *seen[:-1]]) if before[1] != now[1]]
+    intervals = tables.read(spark, "status_intervals").select(F.unix_millis("from_at").alias("at"), "status")
+    assert sorted(map(tuple, intervals.collect())) == begins
 
 
 def test_the_same_events_give_the_same_incidents_and_numbers(spark: SparkSession, tmp_path: Path) -> None:

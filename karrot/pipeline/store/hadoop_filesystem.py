@@ -223,20 +223,6 @@ def modified_ms(spark: SparkSession, path: str) -> int | None:
     return None if status is None else int(status.getModificationTime())
 
 
-def newest_ms(spark: SparkSession, directory: str) -> int:
-    """Return the mtime, in milliseconds, of the newest file below a directory, or of a directory without files.
-
-    The time is by the clock of the file system. S3 has no directories, so Hadoop gives them the present time.
-    """
-    if local := local_path(spark, directory):
-        files = [path.stat().st_mtime_ns // 1_000_000 for path in local.rglob("*") if path.is_file()]
-    else:
-        found, files = _hadoop(spark, directory).listFiles(_path(spark, directory), True), []
-        while found.hasNext():
-            files.append(int(found.next().getModificationTime()))
-    return max(files, default=modified_ms(spark, directory) or 0)
-
-
 def read_text(spark: SparkSession, path: str) -> str | None:
     """Read a small text file; ``None`` if the file does not exist."""
     if local := local_path(spark, path):

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 import structlog
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
@@ -42,6 +43,7 @@ from karrot.pipeline.schemas_and_conversions import (
     with_day,
 )
 from karrot.pipeline.store.hadoop_filesystem import (
+    create_new,
     data_files_below,
     delete,
     delta_place,
@@ -76,13 +78,14 @@ WATCHED: Final = (*SOURCES, "commits", "members", "ends")
 READERS_HOURS: Final = 24
 """How long ``compact`` keeps the files of an old version. No reader may keep a version for longer."""
 
+_LOG_DAYS: Final = 7
+"""How long the log of a derived table stays, so that readers find the versions of the last complete ``derive``."""
+
 _PROPERTIES: Final = {
     "delta.deletedFileRetentionDuration": f"interval {READERS_HOURS} hours",
     # Each commit since the last checkpoint costs a reader two requests on S3.
     "delta.checkpointInterval": "10",
 }
-_PROPERTIES_OF_STREAMED: Final = {**_PROPERTIES, "delta.logRetentionDuration": f"interval {READERS_HOURS} hours"}
-"""A following command commits every few seconds. The log of a derived table stays for 30 days, Delta's default."""
 
 _CURE: Final = (
     "Restore the file. If it is lost, delete the directory of the table. If derive made the table, also delete "
@@ -337,9 +340,10 @@ class Tables:
 
         place, options = delta_place(spark, self.path(name))
         schema = Schema.from_json(with_day(_SCHEMAS[name]).json())
-        properties = _PROPERTIES_OF_STREAMED if name in STREAMED else _PROPERTIES
+        kept = f"interval {READERS_HOURS} hours" if name in STREAMED else f"interval {_LOG_DAYS} days"
+        properties = {**_PROPERTIES, "delta.logRetentionDuration": kept}
         return DeltaTable.create(
-            place, schema, mode="ignore", partition_by=["day"], configuration={**properties}, storage_options=options
+            place, schema, mode="ignore", partition_by=["day"], configuration=properties, storage_options=options
         )
 
     def _open(self, spark: SparkSession, name: str, *, newest: bool = False) -> "DeltaTable | None":
@@ -457,6 +461,16 @@ def require_known_format(spark: SparkSession, tables: Tables) -> None:
         )
     if not found:
         mark_format(spark, tables)
+    path = tables.path(_FILE)
+    if local_path(spark, path) is None:
+        try:
+            create_new(spark, path, read_text(spark, path) or "")
+        except Py4JJavaError:
+            return
+        raise OtherFormat(
+            f"{s3_url(path)} exists, and the store has written it again: it ignores If-None-Match. Then two commands "
+            "can lose each other's rows, so put the tables into a store with conditional writes."
+        )
 
 
 def stored_format(spark: SparkSession, tables: Tables) -> int:

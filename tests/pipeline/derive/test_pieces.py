@@ -29,7 +29,6 @@ pytestmark = pytest.mark.timeout(300)  # the first query of a JVM is slow on a b
 _EVERY_MINUTES = 4
 _DAYS_LATER = 3
 _SILENCE = timedelta(minutes=5)
-_HOURS = range(0, 24, 6)
 
 Rows = list[dict[str, Any]]
 
@@ -128,8 +127,8 @@ def test_new_events_change_only_the_pieces_that_are_not_earlier_and_all_rows_are
 _EVENT = st.fixed_dictionaries(
     {
         # Near the borders of the pieces.
-        "seconds": st.builds(lambda hour, after: hour * 3_600 + after, st.sampled_from(_HOURS), st.integers(-90, 90)),
-        "late": st.sampled_from([0, 0, 0, 30, 60, 4_000]),
+        "seconds": st.builds(lambda hour, after: hour * 3_600 + after, st.sampled_from([6, 12]), st.integers(-60, 60)),
+        "late": st.sampled_from([0, 0, 30, 60, 4_000]),
         "word": st.sampled_from(["ok", "ok", "warn", "err", "close", "gone"]),
         "incident_id": st.sampled_from([None, "a", "b"]),
         "consumer": st.sampled_from(["g", "h"]),
@@ -154,14 +153,13 @@ def test_verdicts_give_the_same_rows_in_whatever_runs_their_pieces_are_derived(
 ) -> None:
     @settings(max_examples=examples)
     @given(
-        told=st.lists(_EVENT, min_size=1, max_size=60),
-        cuts=st.sets(st.sampled_from(_HOURS)).map(lambda some: sorted({0, *some})),
+        told=st.lists(_EVENT, min_size=20, max_size=60),
+        cuts=st.sampled_from([[0], [0, 6], [0, 12], [0, 6, 12], [0, 6, 12, 18]]),
     )
     def check(told: Rows, cuts: list[int]) -> None:
         rows = [
             event_row(one["seconds"], one["word"], **{key: one[key] for key in ("incident_id", "consumer", "late")})
             for one in told
-            if 0 <= one["seconds"] < 86_400
         ]
         events, silence_ms = [*map(event_of_row, rows)], _SILENCE // timedelta(milliseconds=1)
         runs = _rows_of(spark, rows, cuts)
