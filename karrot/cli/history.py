@@ -31,8 +31,7 @@ from karrot.cli.print_table import (
 from karrot.text import compact_duration, counted_plain, to_minute, to_second
 
 if TYPE_CHECKING:
-    from karrot.history.answers_and_errors import GroupDescription
-    from karrot.history.days_with_data import Days
+    from karrot.history.answers_and_errors import Days, GroupDescription
     from karrot.history.table_queries import GroupNames, History
     from karrot.history.time_ranges import DayRange, TimeRange
     from karrot.settings.types import Place
@@ -134,7 +133,7 @@ class _Asked:
 
     def nothing_known(self, what: object, when: str, days: Iterable[date]) -> NotDone:
         """Return the error for a time without data, with the days in the tables."""
-        from karrot.history.days_with_data import day_ranges
+        from karrot.history.time_ranges import day_ranges
 
         there = _in_words(list(day_ranges(days))) or "no day of it"
         return NotDone(_one_line(f"no data about {what} {when}; {self.tables} has {there}"))

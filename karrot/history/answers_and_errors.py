@@ -188,6 +188,13 @@ class Risks(NamedTuple):
     unknown: tuple[str, ...]
 
 
+class Days(NamedTuple):
+    """The days of a query: the tables have the ``held`` days, and lack the ``missing`` days."""
+
+    held: tuple[DayRange, ...]
+    missing: tuple[DayRange, ...]
+
+
 class HistoryError(Exception):
     """The query cannot be answered: there is no DuckDB, no table, or a table is damaged. The message says which."""
 

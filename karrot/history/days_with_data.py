@@ -4,17 +4,12 @@
 the versions of the note sees all tables of one run, and a day without incidents differs from a day without data.
 """
 
-from collections.abc import Iterable, Iterator
-from datetime import date, timedelta
-from typing import NamedTuple
+from datetime import date
 
 import msgspec
 
-from karrot.history.time_ranges import DayRange
-
 NOTE = "_derived.json"
 """The name of the note of derived days, in the directory of the tables."""
-_DAY = timedelta(days=1)
 
 
 class Derived(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -44,31 +39,12 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     versions: dict[str, int] = {}
 
 
-class Days(NamedTuple):
-    """The days of a query: the tables have the ``held`` days, and lack the ``missing`` days."""
-
-    held: tuple[DayRange, ...]
-    missing: tuple[DayRange, ...]
-
-
 def day_of(entry: str) -> date | None:
     """Return the day in the name of a table's directory, such as ``day=2026-11-20``; ``None`` for any other name."""
     try:
         return date.fromisoformat(entry.removeprefix("day=")) if entry.startswith("day=") else None
     except ValueError:
         return None
-
-
-def day_ranges(days: Iterable[date]) -> Iterator[DayRange]:
-    """Join consecutive days, which must be in order, into ranges."""
-    first = last = None
-    for day in days:
-        if first is not None and last is not None and day - last > _DAY:
-            yield DayRange(first, last)
-            first = day
-        first, last = first or day, day
-    if first is not None and last is not None:
-        yield DayRange(first, last)
 
 
 def note_of(text: bytes) -> Note:

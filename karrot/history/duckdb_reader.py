@@ -36,10 +36,10 @@ _AGAIN_S: Final = 0.05
 _INTERRUPTED: Final = "Query interrupted"
 """The message of DuckDB's error for a signal during a query. DuckDB has no error class for this case."""
 
-_SOURCE: Final = "read_parquet($files, union_by_name = true, hive_partitioning = false"
+_SOURCE: Final = "read_parquet($files, union_by_name = true, hive_partitioning = false, filename = true)"
 """Different versions of Karrot can have written the days. A column that a file lacks is NULL in its rows."""
 
-_DAYS = "SELECT DISTINCT filename FROM {table_with_files} WHERE true{named}"
+_FILES = "SELECT DISTINCT filename FROM {table} WHERE true{named}"
 
 Row = tuple[Any, ...]
 Names = Mapping[str, str | int]
@@ -68,9 +68,9 @@ class TablesAtOneTime:
 
     def days(self, table: str, wanted: IsWanted, names: Names = MappingProxyType({})) -> tuple[date, ...]:
         """The wanted days of a table in order; with ``names``, the days on which the table has a row with them."""
-        if not names:
-            return tuple(sorted({file.day for file in self._listed(table) if wanted(file.day)}))
-        return tuple(sorted({day for (day,) in self.rows(table, wanted, _DAYS, {}, names)}))
+        found = {file.path: file.day for file in self._listed(table) if wanted(file.day)}
+        paths = [path for (path,) in self.rows(table, wanted, _FILES, {}, names)] if names else [*found]
+        return tuple(sorted({found[path] for path in paths}))
 
     def rows(
         self,
@@ -82,9 +82,9 @@ class TablesAtOneTime:
     ) -> list[Row]:
         """Return the rows of ``query``; no rows if the table has no wanted day.
 
-        The query has ``{table}``, or ``{table_with_files}`` and the column ``filename`` first: the rows then begin with
-        the day of the file. ``{named}`` stands for conditions on ``names``. ``asked`` are the values of the query's
-        other parameters. Raises a `HistoryError`, or `FileGone`; Ctrl-C raises KeyboardInterrupt.
+        The query has ``{table}``, whose rows also have the column ``filename``. ``{named}`` stands for conditions on
+        ``names``. ``asked`` are the values of the query's other parameters. Raises a `HistoryError`, or `FileGone`;
+        Ctrl-C raises KeyboardInterrupt.
         """
         import duckdb  # noqa: PLC0415 (an extra)
 
@@ -93,27 +93,25 @@ class TablesAtOneTime:
         if "{named}" in query:  # the SQL text never contains a name
             query = query.replace("{named}", "".join(f" AND {column} = ${column}" for column in names))
             values |= names
-        has_files = "{table_with_files}" in query
-        query = query.replace("{table}", f"{_SOURCE})").replace("{table_with_files}", f"{_SOURCE}, filename = true)")
-        if not (files := {each.path: each for each in self._listed(table) if wanted(each.day)}):
+        query = query.replace("{table}", _SOURCE)
+        if not (files := [each for each in self._listed(table) if wanted(each.day)]):
             return []
         try:
-            with self._stored.at_hand(files.values()):
-                found = self._duck.run(place, query, values | {"files": [glob.escape(path) for path in files]})
+            with self._stored.at_hand(files):
+                return self._duck.run(place, query, values | {"files": [glob.escape(each.path) for each in files]})
         except duckdb.Error as error:
-            for each in files.values():
+            for each in files:
                 if not Path(each.path).exists():
                     raise FileGone(f"{self._stored}/{each.name}") from error
             message = str(error).split("\n\n", 1)[0].replace("\n", " ")  # without its excerpt of the query
             cure = "" if table in STREAMED else ": if an older Karrot wrote it, derive it again"
             raise HistoryError(f"{place} cannot be read ({message}){cure}") from error
-        return [(files[row[0]].day, *row[1:]) for row in found] if has_files else found
 
     def _listed(self, table: str) -> tuple[StoredFile, ...]:
         """The files of a table, or none if there is no table."""
         if table in self._files:
             return self._files[table]
-        version = self._versions.get(table)
+        version = None if table in STREAMED else self._versions.get(table)
         if version is None and self._versions and table not in STREAMED:
             return ()  # the last run of derive had no rows for it
         found = self._stored.files(table, version)

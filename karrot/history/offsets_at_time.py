@@ -200,7 +200,7 @@ def ends(
 
 _OWNERS = f"""
 SELECT cluster, consumer, version IS NULL, member_id, client_host, client_id, topic, partition, log_ts_ms
-FROM (SELECT DISTINCT * FROM {{table}} WHERE log_ts_ms BETWEEN $since AND $at{{named}})
+FROM (SELECT DISTINCT * EXCLUDE (filename) FROM {{table}} WHERE log_ts_ms BETWEEN $since AND $at{{named}})
 QUALIFY {KEY} = max({KEY}) OVER (PARTITION BY cluster, consumer)
 """  # noqa: S608 (constants; every value is bound)
 

@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
@@ -18,7 +18,7 @@ from multiprocessing import TimeoutError  # noqa: A004 (that of a pool)
 from multiprocessing.pool import AsyncResult, ThreadPool
 from pathlib import Path
 from time import monotonic, time
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
 from karrot.history.answers_and_errors import HistoryFailed
 from karrot.history.days_with_data import NOTE
@@ -48,21 +48,34 @@ _REFUSED: Final = ("lacked the necessary privileges", "401 Unauthorized", "403 F
 """How deltalake's message says that S3 refuses a request."""
 
 
+class _Copy:
+    """A copy of a file. It is complete if its job was successful, and it can be removed if nothing uses it."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.uses = 0
+        self.job: AsyncResult[None] | None = None
+
+
 class TablesInS3:
-    """Reads tables in S3, with requests in threads: a query ends at its time limit even if S3 is silent."""
+    """Reads tables in S3, with requests in threads: a query ends at its time limit even if S3 is silent.
+
+    Together, the copies have at most ``most_bytes``.
+    """
 
     def __init__(self, bucket: Bucket, open_client: Callable[[], "S3Client"], *, most_bytes: int) -> None:
         self._bucket = bucket
         self._open_client = open_client
         self._opened: S3Client | None = None
+        self._opening = threading.Lock()  # opening a client can take seconds
         # A command ends without waiting for these threads, unlike those of concurrent.futures.
         self._asking_threads = ThreadPool(_AT_ONCE)
         self._copying_threads = ThreadPool(_AT_ONCE)  # a listing does not wait for copies
-        self._copies = _Copies(most_bytes)
-        self._copying: dict[str, AsyncResult[None]] = {}
-        self._lock = threading.Lock()
-        self._opening = threading.Lock()  # opening a client can take seconds
         self._asking_threads.apply_async(self._connected)  # loading botocore takes longer than a listing
+        self._most_bytes = most_bytes
+        self._folder, self._held = _folder_of_copies()
+        self._lock = threading.Lock()
+        self._copies: OrderedDict[str, _Copy] = OrderedDict()  # by path, the most recently used last
         # By table, with the listed version and the time at which the listing began.
         self._listings: dict[str, tuple[int | None, float, AsyncResult[Sequence[DataFile] | None]]] = {}
 
@@ -72,7 +85,7 @@ class TablesInS3:
     @property
     def root(self) -> Path:
         """The temporary folder with the copies."""
-        return self._copies.root
+        return Path(self._folder.name)
 
     def exists(self, name: str = "") -> bool:
         def read() -> bool:
@@ -98,9 +111,10 @@ class TablesInS3:
         if (found := self._result(asked)) is None:
             return None
         names = ((each, f"{table}/{each.path}") for each in found)
-        return tuple(StoredFile(each.day, self._copy_of(name), name, each.size) for each, name in names)
+        return tuple(StoredFile(each.day, self.copy_of(name), name, each.size) for each, name in names)
 
-    def _copy_of(self, name: str) -> str:
+    def copy_of(self, name: str) -> str:
+        """Return where the copy of a file is, for all of its life: no file has the name of another one."""
         return str(self.root / f"{blake2b(name.encode(), digest_size=16).hexdigest()}.parquet")
 
     def _list(self, table: str, version: int | None) -> Sequence[DataFile] | None:
@@ -118,15 +132,44 @@ class TablesInS3:
     @contextmanager
     def at_hand(self, files: Collection[StoredFile]) -> Iterator[None]:
         """Copy the files that have no copy yet, and keep all copies inside the ``with`` block."""
-        with self._copies.used(files, self._bucket):
-            copying = [self._copy(file) for file in files if not os.path.exists(file.path)]  # noqa: PTH110 (a string)
-            try:
-                for each in copying:
-                    self._result(each)
-            except FileGone:
-                self._listings.clear()
-                raise
+        with self._lock:
+            for file in files:
+                self._copies.setdefault(file.path, _Copy(file.size)).uses += 1
+                self._copies.move_to_end(file.path)
+        try:
+            for job in self._started(files):
+                self._result(job)
             yield
+        except FileGone:
+            self._listings.clear()
+            raise
+        finally:
+            with self._lock:
+                for file in files:
+                    self._copies[file.path].uses -= 1
+
+    def _started(self, files: Collection[StoredFile]) -> "list[AsyncResult[None]]":
+        """Start to copy the files, except those that another query has copied or is copying.
+
+        Remove unused copies, the least recently used first, until the files fit. Raises `HistoryFailed` if they do not.
+        """
+        jobs = []
+        with self._lock:
+            rest = sum(copy.size for copy in self._copies.values()) - self._most_bytes
+            for path, copy in [*self._copies.items()]:
+                if rest > 0 and not copy.uses and (copy.job is None or copy.job.ready()):
+                    rest -= self._copies.pop(path).size
+                    Path(path).unlink(missing_ok=True)
+            if rest > 0:
+                needed, most = (f"{count / _MIB:,.0f} MiB" for count in (sum(f.size for f in files), self._most_bytes))
+                message = f"{self._bucket} has {needed} of data for this answer: at most {most} are copied"
+                raise HistoryFailed("history_too_large", message)
+            for file in files:
+                copy = self._copies[file.path]
+                if copy.job is None or (copy.job.ready() and not copy.job.successful()):
+                    copy.job = self._copying_threads.apply_async(self._copy, (file,))
+                jobs.append(copy.job)
+        return jobs
 
     def note(self) -> bytes | None:
         def read() -> bytes:
@@ -145,17 +188,10 @@ class TablesInS3:
         with self._opening:
             if self._opened is not None:
                 self._opened.close()
-        self._copies.close()
+        self._folder.cleanup()
+        self._held.close()
 
-    def _copy(self, file: StoredFile) -> "AsyncResult[None]":
-        """Start to copy a file, except if another query has started already."""
-        with self._lock:
-            if file.path not in self._copying:
-                self._copies.use(file)
-                self._copying[file.path] = self._copying_threads.apply_async(self._copy_now, (file,))
-            return self._copying[file.path]
-
-    def _copy_now(self, file: StoredFile) -> None:
+    def _copy(self, file: StoredFile) -> None:
         aside = Path(f"{file.path}.part")
         try:
             with self._asking(f"{self._bucket}/{file.name} cannot be read"):
@@ -172,9 +208,6 @@ class TablesInS3:
             raise FileGone(f"{self._bucket}/{file.name}") from error
         finally:
             aside.unlink(missing_ok=True)  # after an error, no limit would count the file
-            with self._lock:
-                del self._copying[file.path]
-            self._copies.release(file)
 
     def _result(self, asked: "AsyncResult[_T]") -> _T:
         try:
@@ -201,63 +234,14 @@ class TablesInS3:
             raise HistoryFailed("tables_unavailable" if is_away else "tables_refused", str(error)) from error
 
 
-class _Copies:
-    """The copies of one process, in a folder of limited size. The next process removes a folder that was left."""
-
-    def __init__(self, most_bytes: int) -> None:
-        for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-            with suppress(OSError), (left / _LOCK).open("r+") as held:
-                if time() - left.stat().st_mtime > _STARTS_S:
-                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(left, ignore_errors=True)
-        self._folder = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)  # also removed at exit
-        self.root = Path(self._folder.name)
-        self._held = (self.root / _LOCK).open("w")
-        fcntl.flock(self._held, fcntl.LOCK_EX)
-        self._most_bytes = most_bytes
-        self._sizes: OrderedDict[str, int] = OrderedDict()
-        self._uses: Counter[str] = Counter()
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def used(self, files: Collection[StoredFile], place: object) -> Iterator[None]:
-        """Keep these files inside the block. Raises `HistoryFailed` if there is no room for them."""
-        for file in files:
-            self.use(file)
-        try:
-            if not self._make_room():
-                needed, most = (f"{count / _MIB:,.0f} MiB" for count in (sum(f.size for f in files), self._most_bytes))
-                message = f"{place} has {needed} of data for this answer: at most {most} are copied"
-                raise HistoryFailed("history_too_large", message)
-            yield
-        finally:
-            for file in files:
-                self.release(file)
-
-    def use(self, file: StoredFile) -> None:
-        """Keep this file until `release`."""
-        with self._lock:
-            self._uses[file.path] += 1
-            self._sizes[file.path] = file.size
-            self._sizes.move_to_end(file.path)
-
-    def release(self, file: StoredFile) -> None:
-        """End one use of this file. Unused files can be removed."""
-        with self._lock:
-            self._uses[file.path] -= 1
-
-    def close(self) -> None:
-        self._folder.cleanup()
-        self._held.close()
-
-    def _make_room(self) -> bool:
-        """Remove unused files, the least recently used first, until the other files fit. Return whether they fit."""
-        with self._lock:
-            rest = sum(self._sizes.values()) - self._most_bytes
-            for path in [path for path in self._sizes if not self._uses[path]]:
-                if rest <= 0:
-                    break
-                rest -= self._sizes.pop(path)
-                del self._uses[path]
-                Path(path).unlink(missing_ok=True)
-            return rest <= 0
+def _folder_of_copies() -> "tuple[tempfile.TemporaryDirectory[str], TextIO]":
+    """Make a folder, with a file that is locked while this process lives. Remove the folders of killed processes."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError), (left / _LOCK).open("r+") as held:
+            if time() - left.stat().st_mtime > _STARTS_S:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left, ignore_errors=True)
+    folder = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)  # also removed at exit
+    locked = Path(folder.name, _LOCK).open("w")  # noqa: SIM115 (`close` closes it)
+    fcntl.flock(locked, fcntl.LOCK_EX)
+    return folder, locked

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, Type
 
 from karrot.event import Status
 from karrot.history.answers_and_errors import (
+    Days,
     GroupDescription,
     GroupHistory,
     HistoryError,
@@ -21,12 +22,11 @@ from karrot.history.answers_and_errors import (
     TimeSeries,
     UnclearGroup,
 )
-from karrot.history.days_with_data import Days, day_ranges
 from karrot.history.duckdb_reader import Duck, Names, Row, TablesAtOneTime
 from karrot.history.offsets_at_time import LookBack, describe, stale
 from karrot.history.retention_risks import risks
 from karrot.history.table_files_in_folder import FileGone, TablesInFolder, time_limit
-from karrot.history.time_ranges import IN_SPAN, MINUTE, DayRange, TimeRange, bounds, epoch_ms, moment_of
+from karrot.history.time_ranges import IN_SPAN, MINUTE, DayRange, TimeRange, bounds, day_ranges, epoch_ms, moment_of
 from karrot.history.time_series import METRICS, SeriesMetric, question, severity
 from karrot.settings.types import Bucket, Place
 from karrot.text import EPOCH

@@ -1,6 +1,7 @@
 """Defines time ranges, parses times and step lengths as users write them, and converts times to milliseconds."""
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import NamedTuple
@@ -73,6 +74,18 @@ class DayRange(NamedTuple):
     def before(self) -> "DayRange":
         """The range of the same length that ends on the day before this range."""
         return DayRange(self.first - timedelta(days=self.length), self.first - timedelta(days=1))
+
+
+def day_ranges(days: Iterable[date]) -> Iterator[DayRange]:
+    """Join consecutive days, which must be in order, into ranges."""
+    first = last = None
+    for day in days:
+        if first is not None and last is not None and day - last > timedelta(days=1):
+            yield DayRange(first, last)
+            first = day
+        first, last = first or day, day
+    if first is not None and last is not None:
+        yield DayRange(first, last)
 
 
 def _midnight_s(day: date) -> int:

@@ -16,13 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from karrot.history.answers_and_errors import (
+    Days,
     GroupHistory,
     HistoryError,
     Incident,
     SeriesPoint,
     UnclearGroup,
 )
-from karrot.history.days_with_data import Days
 from karrot.history.duckdb_reader import Duck, Row, TablesAtOneTime
 from karrot.history.table_files_in_folder import TablesInFolder
 from karrot.history.table_queries import History
@@ -33,7 +33,7 @@ from support.pipeline.table_files import (
     lag_minute_row,
     verdict_run_row,
     write_day,
-    write_derived_days,
+    write_note,
     write_rows,
 )
 
@@ -81,7 +81,7 @@ def test_a_group_has_its_last_known_lag_its_bad_minutes_and_its_incidents(tables
         [incident_row(2, 3), incident_row(1441, None), incident_row(-90, -80), incident_row(4000, None)],
     )
     write_rows(tables, "verdict_runs", [verdict_run_row(1), verdict_run_row(5, consumer="gone"), verdict_run_row(1441)])
-    write_derived_days(tables)
+    write_note(tables)
     span = TimeRange(minute_at(0), minute_at(1500))
     assert history.groups(span) == (
         GroupHistory("c", "g", minute_at(1), minute_at(1442), "OK", "ERR", 7, 95, 2.5, 4, 2, 2),
@@ -99,11 +99,11 @@ def test_the_number_of_incidents_is_known_if_the_tables_are_of_one_run_of_derive
         return {each.group: each.incidents for each in history.groups(WHOLE)}
 
     assert told() == {"g": None, "i": None, "commits": None}
-    write_derived_days(tables)
+    write_note(tables)
     assert told() == {"g": 0, "i": 0, "commits": None}
     write_rows(tables, "incidents", [incident_row(0, 1, consumer="i")])
     assert told() == {"g": 0, "i": 0, "commits": None}, "the run has not ended"
-    write_derived_days(tables)
+    write_note(tables)
     assert told() == {"g": 0, "i": 1, "commits": None}
 
 
@@ -121,7 +121,7 @@ def test_groups_are_sorted_as_requested_with_unknown_lags_last(tables: Path, his
 def test_any_name_is_found_and_no_name_changes_the_query(name: str, tables: Path, history: History) -> None:
     write_rows(tables, "lag_minute", [lag_minute_row(1, 5, consumer=name, cluster=name), lag_minute_row(1, 6)])
     write_rows(tables, "incidents", [incident_row(1, None, name, consumer=name, cluster=name)])
-    write_derived_days(tables)
+    write_note(tables)
     [group] = history.groups(WHOLE, cluster=name, group=name)
     assert (group.cluster, group.group, group.lag, group.incidents) == (name, name, 5, 1)
     assert [each.values for each in history.timeseries(name, WHOLE, cluster=name).points] == [(5,)]
@@ -265,7 +265,7 @@ def test_a_day_is_held_for_incidents_if_it_has_verdicts_of_the_last_run_of_deriv
     write_rows(tables, "lag_minute", [lag_minute_row(1440 * number, 5) for number in (0, 1, 3)])
     write_rows(tables, "verdict_runs", [verdict_run_row(1440 * number, 1440 * number + 7) for number in (2, 3)])
     write_rows(tables, "verdict_runs", [verdict_run_row(1440 * 4 - 1, day=days[4], consumer="late")])
-    write_derived_days(tables)
+    write_note(tables)
     write_rows(tables, "verdict_runs", [verdict_run_row(1440)])  # by a run that has not ended
     assert (history.days(), history.days("incidents")) == ((days[0], days[1], days[3]), tuple(days[2:]))
     assert (history.days("incidents", group="g"), history.days(group="late")) == (tuple(days[2:4]), ())
@@ -315,7 +315,7 @@ def test_a_table_that_the_note_names_must_exist_at_this_version(tables: Path, hi
         note.write_text(json.dumps({"versions": versions}))
         with pytest.raises(HistoryError, match=sentence):
             history.groups(WHOLE)
-    write_derived_days(tables)
+    write_note(tables)
     shutil.rmtree(tables / "incidents")
     with pytest.raises(HistoryError, match=r"has no table incidents, but _derived\.json names it: copy the table, or"):
         history.groups(WHOLE)
@@ -333,7 +333,7 @@ def test_the_page_of_a_group_gets_hours_incidents_and_days_without_known_inciden
     write_rows(tables, "lag_minute", [lag_minute_row(-1440, 5), lag_minute_row(30, 7, "WARN")])
     write_rows(tables, "verdict_runs", [verdict_run_row(30, status="WARN"), verdict_run_row(-1440, consumer="other")])
     write_rows(tables, "incidents", [incident_row(30, None)])
-    write_derived_days(tables)
+    write_note(tables)
     told = history.hourly("c", "g", until=minute_at(60), days=2)
     assert told.hours == (SeriesPoint(minute_at(-1440), (5, None, 1)), SeriesPoint(minute_at(0), (7, None, 2)))
     assert [each.started_at for each in told.incidents] == [minute_at(30)]
@@ -482,13 +482,13 @@ def skew_row(at: int, value: int) -> dict[str, object]:
 
 def test_an_answer_has_the_tables_of_one_run_while_the_next_runs_write(tables: Path, history: History) -> None:
     generation(tables, 0)
-    write_derived_days(tables)
+    write_note(tables)
     seen, ended = set[tuple[object, ...]](), threading.Event()
 
     def write() -> None:
         for number in range(1, 7):
             generation(tables, number)
-            write_derived_days(tables)
+            write_note(tables)
         ended.set()
 
     def read() -> None:
@@ -536,13 +536,13 @@ def test_an_answer_whose_files_were_deleted_meanwhile_is_made_again(
 ) -> None:
     """Karrot deletes a file a day after the run that replaced it."""
     file = write_day(tables, "lag_minute", DAY, [lag_minute_row(0, 1)])
-    write_derived_days(tables)
+    write_note(tables)
     read = TablesAtOneTime.rows
 
     def rows(answer: TablesAtOneTime, table: str, *asked: Any) -> list[Row]:
         if file.exists():
             write_day(tables, "lag_minute", DAY, [lag_minute_row(0, 2)])
-            write_derived_days(tables)
+            write_note(tables)
             file.unlink()
             history._stored.exists()  # also deletes the object in S3
         return read(answer, table, *asked)

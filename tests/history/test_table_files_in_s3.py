@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from karrot.history.answers_and_errors import (
     HistoryError,
     HistoryFailed,
 )
+from karrot.history.delta_tables import forget_credentials
 from karrot.history.duckdb_reader import Duck, Row, TablesAtOneTime
 from karrot.history.table_files_in_folder import FileGone, StoredFile, TablesInFolder, time_limit
 from karrot.history.table_files_in_s3 import TablesInS3
@@ -39,7 +41,7 @@ class Gate:
     def __init__(self, client: Any) -> None:
         self._client = client
         self.is_open = threading.Event()
-        self.asked = 0
+        self.asked = self.answered = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -47,7 +49,10 @@ class Gate:
     def get_object(self, **asked: Any) -> Any:
         self.asked += 1
         assert self.is_open.wait(30)
-        return self._client.get_object(**asked)
+        try:
+            return self._client.get_object(**asked)
+        finally:
+            self.answered += 1
 
 
 @pytest.fixture
@@ -71,7 +76,7 @@ def put(s3: Any, bucket: Bucket, name: str, body: bytes) -> None:
 
 
 def stored_files(stored: TablesInS3, *names: str, size: int = 6) -> list[StoredFile]:
-    return [StoredFile(DAY, stored._copy_of(name), name, size) for name in names or (FILE,)]
+    return [StoredFile(DAY, stored.copy_of(name), name, size) for name in names or (FILE,)]
 
 
 def contents(stored: TablesInS3, *names: str) -> list[bytes]:
@@ -213,6 +218,70 @@ def accept_all(silent: socket.socket, asked: list[socket.socket]) -> None:
             asked.append(silent.accept()[0])
 
 
+@pytest.fixture
+def without_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, list[str]]]:
+    """Start a server that says that there is no note, and refuses all other requests after an event was set.
+
+    The list has the credentials of the requests that were refused.
+    """
+    answers, refused = threading.Event(), list[str]()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            is_note = "_derived.json" in self.path
+            assert is_note or answers.wait(60)
+            if not is_note:
+                refused.append(self.headers["Authorization"])
+            body = f"<Error><Code>{'NoSuchKey' if is_note else 'AccessDenied'}</Code></Error>".encode()
+            self.send_response(404 if is_note else 403)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            with suppress(OSError):  # the client has left
+                self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for name, value in aws_environment(f"http://127.0.0.1:{server.server_address[1]}").items():
+            monkeypatch.setenv(name, value)
+        yield answers, refused
+        answers.set()
+        server.shutdown()
+
+
+def test_logs_that_s3_refuses_give_one_sentence_with_a_code_and_the_credentials_are_read_again(
+    without_logs: tuple[threading.Event, list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answers, refused = without_logs
+    answers.set()
+    forget_credentials()
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    with History(Bucket("bucket", "")) as history:
+        for key in ("AKIDFIRST", "AKIDSECOND"):
+            (tmp_path / "credentials").write_text(f"[default]\naws_access_key_id={key}\naws_secret_access_key=x\n")
+            sentence = r"^s3://bucket/lag_minute cannot be listed: [^\n\x1b]*AccessDenied"
+            with pytest.raises(HistoryFailed, match=sentence) as raised:
+                history.groups(WHOLE)
+            assert raised.value.code == "tables_refused"
+            assert f"Credential={key}/" in refused[-1]
+
+
+def test_a_command_ends_at_its_time_limit_if_s3_is_silent_about_a_log(
+    without_logs: tuple[threading.Event, list[str]],
+) -> None:
+    command = [sys.executable, "-m", "karrot", "history", "groups", "--tables", "s3://bucket", "--timeout", "8s"]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=50
+    )  # the server is silent for longer
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("karrot: s3://bucket did not give the answer within 8 s (history_too_slow).")
+    assert len(ended.stderr.splitlines()) == 1
+    assert not without_logs[0].is_set()
+
+
 def test_a_copy_that_ends_after_the_tables_were_closed_leaves_nothing(
     s3: Any, bucket: Bucket, stored: TablesInS3, gate: Gate
 ) -> None:
@@ -224,7 +293,8 @@ def test_a_copy_that_ends_after_the_tables_were_closed_leaves_nothing(
         contents(stored, *names)
     stored.close()
     gate.is_open.set()
-    wait_for(lambda: len(stored._copying) == 20 - 8)  # the queued copies do not begin
+    wait_for(lambda: gate.answered == 8)  # the queued copies do not begin
+    assert gate.asked == 8
     assert not stored.root.exists()
 
 
@@ -247,7 +317,7 @@ def test_queries_at_the_same_time_copy_a_file_once(s3: Any, bucket: Bucket, stor
     readers = [threading.Thread(target=lambda: found.extend(contents(stored))) for _ in range(3)]
     for reader in readers:
         reader.start()
-    wait_for(lambda: sum(stored._copies._uses.values()) == len(readers) + 1)  # one use is that of the copy
+    wait_for(lambda: [each.uses for each in stored._copies.values()] == [len(readers)])
     gate.is_open.set()
     for reader in readers:
         reader.join()

@@ -12,7 +12,7 @@ from karrot.cli import main
 from karrot.history import table_files_in_folder
 from support.pipeline.mirrored_tables import aws_environment
 from support.pipeline.row_times import minute_at
-from support.pipeline.table_files import incident_row, lag_minute_row, verdict_run_row, write_derived_days, write_rows
+from support.pipeline.table_files import incident_row, lag_minute_row, verdict_run_row, write_note, write_rows
 
 DAY = ["--from", "2026-11-20", "--to", "2026-11-21"]
 
@@ -35,7 +35,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
         verdict_run_row(3, consumer="\x1b[red", cluster="prod"),
     ]
     write_rows(directory, "verdict_runs", runs)
-    write_derived_days(directory)
+    write_note(directory)
     return directory
 
 
@@ -147,7 +147,7 @@ def gaps(tmp_path: Path) -> Path:
     minutes = [lag_minute_row(at_day(day), 1, consumer=group) for group, days in moments.items() for day in days]
     write_rows(tmp_path, "lag_minute", minutes)
     write_rows(tmp_path, "incidents", [incident_row(at_day(11), at_day(13) + 30)])
-    write_derived_days(tmp_path)
+    write_note(tmp_path)
     write_rows(tmp_path, "verdict_runs", [verdict_run_row(*judged_on(14))])
     write_rows(tmp_path, "lag_minute", [lag_minute_row(at_day(14), 1)])
     return tmp_path
@@ -273,7 +273,7 @@ def test_hours_after_the_newest_verdict_and_future_days_do_not_count_as_missing(
     runs = [verdict_run_row(minutes - 1440 * day, day=(now - timedelta(days=day)).date()) for day in (0, 1)]
     write_rows(tmp_path, "verdict_runs", runs)
     write_rows(tmp_path, "lag_minute", [lag_minute_row(minutes, 1)])
-    write_derived_days(tmp_path)
+    write_note(tmp_path)
     tomorrow = f"{(now + timedelta(days=3)).date()}"
     for span in ([], ["--to", tomorrow]):
         result = run(tmp_path, "incidents", *span)
@@ -287,7 +287,7 @@ def test_a_time_after_the_newest_verdict_of_its_day_is_reported(tmp_path: Path) 
         [verdict_run_row(at_day(10) - 60, at_day(10))],
     )
     write_rows(tmp_path, "lag_minute", [lag_minute_row(at_day(10), 1)])
-    write_derived_days(tmp_path)
+    write_note(tmp_path)
 
     def said(first: str, last: str) -> tuple[int, str, str]:
         result = run(tmp_path, "incidents", "--from", f"2025-11-{first}", "--to", f"2025-11-{last}")

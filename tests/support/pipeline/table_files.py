@@ -79,14 +79,12 @@ def verdict_run_row(at: float, until: float | None = None, /, status: str = "OK"
     return known | columns
 
 
-def write_derived_days(directory: Path, days: Iterable[date] = ()) -> None:
-    """Write the note of a run of derive that has ended: its days, and the newest versions of the derived tables."""
-    known = {day.isoformat(): {"files": "0" * 16, "head": 0, "tail": 0, "mark": ""} for day in days}
+def write_note(directory: Path) -> None:
+    """Write the note of a run of derive that has ended: the derived tables belong together as they are now."""
     tables = {log.parent.name: open_table(str(log.parent), {}) for log in directory.glob("*/_delta_log")}
     versions = {name: table.version() for name, table in tables.items() if table and name not in STREAMED}
-    note = {"rules": "silence 0:05:00", "days": known, "versions": versions}
     aside = directory / "._derived.json"
-    aside.write_text(json.dumps(note), encoding="utf-8")
+    aside.write_text(json.dumps({"rules": "silence 0:05:00", "versions": versions}), encoding="utf-8")
     aside.replace(directory / "_derived.json")
 
 
