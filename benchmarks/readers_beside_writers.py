@@ -24,6 +24,7 @@ from threading import Event, Thread
 from typing import Any
 
 import click
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -127,10 +128,11 @@ def days_of_batches(spark: SparkSession, place: Path, days: int, batches: int) -
         shutil.copyfile(template, target)
         return [DataFile.at(path, target.stat().st_size, 10)]
 
-    short = {"delta.deletedFileRetentionDuration": f"interval {SECONDS} seconds"}
-    short["delta.logRetentionDuration"] = f"interval {SECONDS} seconds"
     table_files.Tables._written = written  # type: ignore[method-assign,assignment] # noqa: SLF001 (instead of Spark)
-    table_files._PROPERTIES_OF_STREAMED = {**table_files._PROPERTIES_OF_STREAMED, **short}  # type: ignore[misc] # noqa: SLF001
+    tables.append(batch, "commits", "first")
+    kept = f"interval {SECONDS} seconds"
+    short = {"delta.deletedFileRetentionDuration": kept, "delta.logRetentionDuration": kept}
+    DeltaTable(place / "commits").alter.set_table_properties(short)
     logs, opened, most = list[int](), list[float](), 0
     for number in range(days):
         today, live = DAY + dt.timedelta(days=number), 0
