@@ -92,7 +92,7 @@ audit: $(STAMPS)/audit ## Look for advisories about every pinned package (asks t
 
 install: $(STAMPS)/all ## Make .venv with every extra and every tool
 
-NOT_IN_BENCH := benchmarks/crash.py benchmarks/failover.py benchmarks/soak.py benchmarks/hostile.py benchmarks/fuzz.py benchmarks/offsets_stream.py benchmarks/pipeline_kills.py benchmarks/pipeline_cpu.py benchmarks/verdict_delay.py
+NOT_IN_BENCH := benchmarks/crash.py benchmarks/failover.py benchmarks/soak.py benchmarks/hostile.py benchmarks/fuzz.py benchmarks/offsets_stream.py benchmarks/pipeline_kills.py benchmarks/pipeline_cpu.py benchmarks/readers_beside_writers.py benchmarks/verdict_delay.py
 
 bench: $(STAMPS)/dev ## Run the benchmarks in benchmarks/, one after the other
 	@for each in $(filter-out $(NOT_IN_BENCH),$(wildcard benchmarks/*.py)); do echo "== $$each"; PYTHONPATH=tests $(BIN)/python "$$each" $(ARGS); done
@@ -164,6 +164,7 @@ soak: $(STAMPS)/dev ## Kills under load, hostile input, a CloudWatch outage, the
 	PYTHONPATH=tests $(BIN)/python benchmarks/failover.py $(if $(ARGS),--kills 1 --database-kills 1 --promotions 1 --freeze 15 --swallow 15)
 	PYTHONPATH=tests $(BIN)/python benchmarks/hostile.py
 	PYTHONPATH=tests $(BIN)/python benchmarks/pipeline_kills.py $(if $(ARGS),--kills 2)
+	PYTHONPATH=tests $(BIN)/python benchmarks/readers_beside_writers.py $(if $(ARGS),--rounds 6 --days 1 --batches 200)
 	TESTS_STREAMS=$(if $(ARGS),500,10000) $(BIN)/pytest -q -n 2 --timeout 0 tests/closed_loop/test_never_a_violation.py
 	PYTHONPATH=tests $(BIN)/python benchmarks/cloudwatch.py $(if $(ARGS),,--seconds 120 --rounds 1 --outage 600)
 	PYTHONPATH=tests $(BIN)/python benchmarks/soak.py $(ARGS)

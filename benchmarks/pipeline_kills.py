@@ -1,8 +1,9 @@
 """Kills commands of the pipeline at random moments, on a local disk, S3 and HDFS, and compares the tables at the end.
 
 For each kill, the tables are put back to their state before a random command. This command runs in a process of its own
-and is killed. Then it runs again, and so do all commands after it. The tables must equal those of an undisturbed run. A
-command that ends before its kill does not count, and another kill is drawn.
+and is killed: at any moment, or just after a new data file, that is before or within its commit, or just after a new
+entry of a log. Then it runs again, and so do all commands after it. The newest versions of the tables must have the
+rows of an undisturbed run. A command that ends before its kill does not count, and another kill is drawn.
 
     PYTHONPATH=tests python benchmarks/pipeline_kills.py [--kills 30] [--place local]
 """
@@ -18,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -64,22 +64,28 @@ class Road:
         files = self.store.listed(f"{name}/tables/_leases/")
         return sorted(f"{key} {(self.store.read(key) or b'').decode()}" for key in files)
 
+    def written(self, name: str, what: str) -> int:
+        """The number of data files in the folders of the tables, or of commits."""
+        below = (key.removeprefix(f"{name}/tables/") for key in self.store.listed(f"{name}/tables/"))
+        if what == "commit":
+            return sum("/_delta_log/" in key and key.endswith(".json") for key in below)
+        return sum(key.endswith(".parquet") and "/_" not in key and "/." not in key for key in below)
+
     def rows(self, name: str) -> dict[str, list[str]]:
         """The rows of every table."""
         tables = downloaded(self.store, f"{name}/tables", self.scratch / "read" / name)
         return {table: table_rows(tables, table) for table in TABLES}
 
 
-def killed(command: list[str], environment: dict[str, str], lease: Callable[[], list[str]], after_s: float) -> bool:
-    """Run a command, and kill its process and its JVM this time after it took its lease.
+def killed(command: list[str], environment: dict[str, str], is_time: Callable[[], bool], after_s: float) -> bool:
+    """Run a command, and kill its process and its JVM this time after ``is_time``.
 
     Returns whether the command was still running.
     """
-    before = lease()
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=environment, start_new_session=True)
-        while lease() == before and process.poll() is None:
-            time.sleep(0.1)
+        while not is_time() and process.poll() is None:
+            time.sleep(0.005)
         try:
             process.wait(after_s)
         except subprocess.TimeoutExpired:
@@ -87,6 +93,15 @@ def killed(command: list[str], environment: dict[str, str], lease: Callable[[], 
             process.wait()
             return True
     return False
+
+
+def moment(road: Road, name: str, what: str, number: int) -> Callable[[], bool]:
+    """Whether a command that begins now has taken its lease, or written this number of data files or commits."""
+    if what == "lease":
+        before = road.lease(name)
+        return lambda: road.lease(name) != before
+    already = road.written(name, what)
+    return lambda: road.written(name, what) >= already + number
 
 
 _STORES: Mapping[str, Callable[[Path], AbstractContextManager[Store]]] = MappingProxyType(
@@ -140,9 +155,13 @@ def _kill_often(road: Road, commands: Commands, chance: random.Random, kills: in
         if step:
             road.copy(f"step-{step - 1}", name)
         command, *options = road.arguments(step, name)
+        what = chance.choice(("lease", "data file", "commit"))
+        made = road.written(f"step-{step}", what) - road.written(name, what)
+        number = chance.randint(1, max(made, 1))
         # A command in a JVM of its own takes longer than one in a JVM that is warm.
-        after_s = chance.random() * 2 * took[step]
-        if not killed([*alone, command, *commands.options, *options], environment, partial(road.lease, name), after_s):
+        after_s = chance.random() * (2 * took[step] if what == "lease" else 0.05)
+        is_time = moment(road, name, what, number)
+        if not killed([*alone, command, *commands.options, *options], environment, is_time, after_s):
             continue
         for again in range(step, len(STEPS)):
             _repeat(commands, road.arguments(again, name))
@@ -151,7 +170,8 @@ def _kill_often(road: Road, commands: Commands, chance: random.Random, kills: in
         outcome = f"differ in {', '.join(differing)}" if differing else "equal"
         done += 1
         found[f"{command}: {outcome}"] += 1
-        click.echo(f"kill {done}: {command} (step {step}) {after_s:.1f} s after its lease: {outcome}")
+        since = "its lease" if what == "lease" else f"{what} {number} of {made}"
+        click.echo(f"kill {done}: {command} (step {step}) {after_s:.2f} s after {since}: {outcome}")
     return found
 
 

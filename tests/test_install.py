@@ -142,12 +142,14 @@ def test_a_message_names_the_missing_extra_and_no_more_is_needed(environment: En
 MAKE_TABLE = """
 import duckdb
 from deltalake import Field, Schema, convert_to_deltalake
+from deltalake.schema import PrimitiveType
 duckdb.sql('''copy (
     select 'prod' as cluster, 'orders' as consumer, timestamptz '2026-01-01 00:01:00+00' as minute, 1 as count,
         7 as lag_min, 7 as lag_max, 7.0 as lag_avg, 7 as lag_last, 2.0 as lag_seconds_max,
         'OK' as worst_status, 0 as not_ok
-) to 'lag_minute/day=2026-01-01/part.parquet'''')
-convert_to_deltalake("lag_minute", partition_by=Schema([Field("day", "date")]), partition_strategy="hive")
+) to 'lag_minute/day=2026-01-01/part.parquet' (format parquet)''')
+by_day = Schema([Field("day", PrimitiveType("date"))])
+convert_to_deltalake("lag_minute", partition_by=by_day, partition_strategy="hive")
 """
 
 

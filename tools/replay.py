@@ -96,7 +96,7 @@ def _write(table: Path, cluster: str, rows: Sequence[_Row]) -> None:
     by_day: dict[date, list[_Row]] = {}
     for row in rows:
         moments = {name: _moment(row.get(f"{name}_ms")) for name in columns if f"{name}_ms" in columns}
-        day = datetime.fromtimestamp(row.get("observed_at_ms", row.get("log_ts_ms", 0)) / 1000, UTC).date()
+        day = datetime.fromtimestamp((row.get("observed_at_ms") or row["log_ts_ms"]) / 1000, UTC).date()
         by_day.setdefault(day, []).append(row | moments)
     for day, of_day in by_day.items():
         write_day(table.parent, table.name, day, of_day, batch=cluster)

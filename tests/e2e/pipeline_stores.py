@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -83,8 +83,12 @@ class LocalDisk(NamedTuple):
 
     def listed(self, prefix: str) -> dict[str, str]:
         """The files below a prefix, with their inodes and times."""
-        found = [path for path in (self.root / prefix).rglob("*") if path.is_file()]
-        return {str(path.relative_to(self.root)): f"{path.stat()}" for path in sorted(found)}
+        files = sorted(Path(parent, name) for parent, _, names in os.walk(self.root / prefix) for name in names)
+        found = {}
+        for path in files:
+            with suppress(FileNotFoundError):  # a command has moved it since
+                found[str(path.relative_to(self.root))] = f"{path.stat()}"
+        return found
 
     def read(self, key: str) -> bytes | None:
         """The content of a file; ``None`` if it is gone."""

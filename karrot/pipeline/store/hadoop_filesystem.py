@@ -93,9 +93,10 @@ def delta_place(spark: SparkSession, path: str) -> tuple[str, dict[str, str]]:
         given["aws_endpoint_url"] = f"http{'' if is_plain else 's'}://{endpoint}"
     if given["aws_endpoint_url"].startswith("http://"):
         given["allow_http"] = "true"
-    return f"s3://{path.partition('://')[2]}", s3_options(os.environ) | {
-        key: text for key, text in given.items() if text
-    }
+    options = s3_options(os.environ)
+    if given["aws_access_key_id"] and "aws_session_token" in options:
+        options["aws_session_token"] = ""  # it belongs to the other key, and deltalake also finds it in the environment
+    return f"s3://{path.partition('://')[2]}", options | {key: text for key, text in given.items() if text}
 
 
 def exists(spark: SparkSession, path: str) -> bool:

@@ -4,6 +4,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -58,6 +59,20 @@ class Downloads:
     def hdfs(self) -> Path:
         """Return the jars of the servers of HDFS."""
         return self._jars("hdfs")
+
+    def delta(self) -> list[Path]:
+        """Return the jars with which Spark itself reads Delta tables, in the form of ``spark.jars``."""
+        return sorted(self._jars("delta").glob("*.jar"))
+
+    def duckdb_with_delta(self) -> Path:
+        """Return a Python that has DuckDB and its extension for Delta tables, which needs this version of DuckDB."""
+
+        def make(scratch: Path) -> None:
+            _run([sys.executable, "-m", "venv", str(scratch / "venv")], scratch)
+            packages = ["duckdb==1.4.4", "duckdb-ext-delta==1.4.4.20260205"]
+            _run([str(scratch / "venv/bin/python"), "-m", "pip", "install", "-q", *packages], scratch)
+
+        return self._kept("duckdb-1.4.4-delta", make) / "venv/bin/python"
 
     def postgres(self, version: str) -> Path:
         """Return the jar with the programs of a version of PostgreSQL."""

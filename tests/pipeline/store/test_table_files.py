@@ -1,6 +1,7 @@
 import datetime as dt
 import os
 import threading
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -8,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from karrot.cli.pipeline.job_errors import why_it_failed
 from karrot.history.delta_tables import DataFile
@@ -156,6 +158,34 @@ def test_a_query_that_began_before_compact_ends_with_all_rows(spark: SparkSessio
     assert str(compact(spark, tables, keep=dt.timedelta(days=30), today=_NEXT)).startswith("merged 2 files into 1")
     assert {row.consumer for row in query.collect()} == {"one", "two"}
     assert len(tables.files(spark, "commits")) == 1
+
+
+def test_a_query_whose_tasks_run_before_and_after_a_replacement_has_the_rows_of_one_version(
+    spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    tables = Tables(str(tmp_path))
+
+    def replace(rows: int) -> None:
+        group = F.concat(F.lit("g"), F.xxhash64("id").cast("string"))  # compresses badly
+        known = {"consumer": group, "day": F.lit(_DAY)}
+        columns = [
+            known.get(each.name, F.lit(None)).cast(each.dataType).alias(each.name)
+            for each in with_day(STATUS_INTERVALS)
+        ]
+        tables.replace_days(spark.range(rows).select(*columns), "status_intervals", [_DAY])
+
+    replace(10_000)
+    [file] = tables.files(spark, "status_intervals")
+    # Two tasks. The only row group of the file belongs to the first one, and that of a larger file to the second one.
+    for name, value in (("maxPartitionBytes", str(file.size * 52 // 100)), ("openCostInBytes", "0")):
+        before = spark.conf.get(f"spark.sql.files.{name}") or ""
+        request.addfinalizer(partial(spark.conf.set, f"spark.sql.files.{name}", before))
+        spark.conf.set(f"spark.sql.files.{name}", value)
+    rows = tables.read(spark, "status_intervals").select("consumer").toLocalIterator()
+    next(rows)
+    replace(11_000)
+    assert 1 + sum(1 for _ in rows) == 10_000
+    assert tables.read(spark, "status_intervals").count() == 11_000
 
 
 def test_a_reader_of_several_tables_keeps_the_set_that_it_opened(spark: SparkSession, tmp_path: Path) -> None:
