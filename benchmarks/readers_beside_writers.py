@@ -104,7 +104,7 @@ def beside(spark: SparkSession, tables: Tables, rounds: int) -> Counter[str]:
                 compact(spark, tables, keep=dt.timedelta(days=3650), today=DAY + dt.timedelta(days=1))
             if number >= rounds * 2 // 3:
                 for each in ("lag_minute", "commits"):
-                    table = tables._open(spark, each, newest=True)  # noqa: SLF001 (as no command does it)
+                    table = tables._open(spark, each)  # noqa: SLF001 (as no command does it)
                     assert table is not None
                     table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
     finally:

@@ -71,7 +71,8 @@ def _part(path: str, name: str) -> str:
 def open_table(place: str, options: Mapping[str, str], version: int | None = None) -> "DeltaTable | None":
     """Open a table, by default its newest version; ``None`` if the place has no table.
 
-    ``options`` are deltalake's ``storage_options``. Raises deltalake's ``DeltaError`` and OSError.
+    ``options`` are deltalake's ``storage_options``. Raises deltalake's ``DeltaError``, also if the version is gone, and
+    OSError.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -86,6 +87,8 @@ def open_table(place: str, options: Mapping[str, str], version: int | None = Non
     try:
         table = DeltaTable(place, version, dict(options))
     except TableNotFoundError:
+        if version is not None:  # deltalake says the same if the log has newer versions only
+            raise
         return None
     if (needed := table.protocol().min_reader_version) > _READER:
         raise DeltaError(f"it needs version {needed} of Delta's readers, and Karrot reads version {_READER} only")

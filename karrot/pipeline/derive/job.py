@@ -14,7 +14,7 @@ the derived tables into the note, so that readers of several tables see the tabl
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import partial, reduce
 from operator import or_
@@ -139,8 +139,7 @@ def derive(
     lists these days as unfinished, and the next run derives them again. ``incidents`` is written last, so a reader must
     not report "no incidents" for an unfinished day. Until a run ends, the note keeps the versions of the run before.
     """
-    # A table that does not exist yet counts as empty, which its version 0 is.
-    tables = replace(tables, versions=dict.fromkeys(WATCHED, 0) | tables.newest(spark, WATCHED))
+    tables = tables.keep(spark, WATCHED)
     note, files = read_note(spark, tables), by_day({name: tables.files(spark, name) for name in WATCHED})
     found = {day: digest(names) for day, names in files.items()}
     days = sorted(only) if only else changed_days(note, found, str(rules))
@@ -189,7 +188,8 @@ def derive(
     finished |= {day: derived for day, derived in done.items() if day in found}
     # With `only`, keep the old rules in the note: the days outside `only` were derived by the old rules. The days that
     # are still unfinished do not belong to the other days of the newest versions.
-    newest = note.versions if unfinished else tables.newest(spark, DERIVED)
+    is_partial = unfinished or (only and note.versions and not note.rules)  # a deleted table has only these days
+    newest = note.versions if is_partial else tables.newest(spark, DERIVED)
     write_note(spark, tables, Note(note.rules if only and before else str(rules), finished, unfinished, newest))
     return days
 

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from karrot.history.days_with_data import Note, day_of
+from karrot.history.days_with_data import NOTE, Note, day_of
+from karrot.history.delta_tables import DataFile
 from karrot.pipeline.schemas_and_conversions import DERIVED, STREAMED, SUMMARIES, TABLES, with_day
 from karrot.pipeline.store.hadoop_filesystem import delete, listing, literal
 from karrot.pipeline.store.table_files import (
@@ -22,12 +23,16 @@ from karrot.pipeline.store.table_files import (
     Tables,
     by_day,
     digest,
+    is_old_format,
     mark_format,
     new_batch,
     read_note,
     write_note,
 )
 from karrot.text import counted_plain
+
+_MERGED: Final = "merged"
+_CONVERTED: Final = "converted"
 
 
 class Compacted(NamedTuple):
@@ -46,27 +51,39 @@ def compact(spark: SparkSession, tables: Tables, *, keep: timedelta, today: date
     files = {name: tables.files(spark, name) for name in STREAMED}
     before = by_day({name: files[name] for name in WATCHED})
     merged, count = 0, 0
+    # Ingest commits events last. A batch without events may be repeated, and must then find its own partitions.
+    in_events = {file.batch_id for file in files["events"]}
     for name, listed in files.items():
-        for day in sorted({file.day for file in listed if file.day < today}):
-            of_day = [file for file in listed if file.day == day]
+        may_merge = [
+            file for file in listed if file.day < today and not (name == "partitions" and _is_open(file, in_events))
+        ]
+        for day in sorted({file.day for file in may_merge}):
+            of_day = [file for file in may_merge if file.day == day]
             if len(of_day) > 1:
-                made = tables.merge(spark, name, of_day, new_batch("merged"))
-                files[name] = [*(file for file in files[name] if file.day != day), *made]
+                made = tables.merge(spark, name, of_day, new_batch(_MERGED))
+                files[name] = [*(file for file in files[name] if file not in of_day), *made]
                 merged, count = merged + len(of_day), count + len(made)
     # A merged day keeps its rows, so derive need not make the day again. If ingest has added a batch to the day since
     # `before`, the batch is not in `after`, and derive makes the day again.
     note, after = read_note(spark, tables), by_day({name: files[name] for name in WATCHED})
     known = {day: done for day, done in note.days.items() if done.files == digest(before.get(day, ()))}
     renamed = {day: replace(done, files=digest(after[day])) for day, done in known.items() if day in after}
-    _write_note(spark, tables, replace(note, days=note.days | renamed))
+    note = _write_note(spark, tables, replace(note, days=note.days | renamed))
     for name in (*TABLES, SUMMARIES):
         tables.vacuum(spark, name, note.versions.get(name))
     return Compacted(merged, count, dropped)
 
 
-def _write_note(spark: SparkSession, tables: Tables, note: Note) -> None:
+def _is_open(file: DataFile, in_events: AbstractSet[str]) -> bool:
+    return file.batch_id not in in_events and not file.batch_id.startswith((_MERGED, _CONVERTED))
+
+
+def _write_note(spark: SparkSession, tables: Tables, note: Note) -> Note:
     """Write the note, with the newest versions of the derived tables unless a run of ``derive`` was interrupted."""
-    write_note(spark, tables, note if note.unfinished else replace(note, versions=tables.newest(spark, DERIVED)))
+    # A table that somebody has deleted stays in the note, so that readers do not take it for an empty table.
+    made = note if note.unfinished else replace(note, versions=note.versions | tables.newest(spark, DERIVED))
+    write_note(spark, tables, made)
+    return made
 
 
 def _drop(spark: SparkSession, tables: Tables, oldest: date) -> list[date]:
@@ -100,24 +117,27 @@ def _drop_ended(spark: SparkSession, tables: Tables, oldest: date) -> AbstractSe
     return {row.day for row in counted if row.lasting}
 
 
-_OLD_NOTES: Final = ("_derived.json", "_summaries")
-
-
 def convert(spark: SparkSession, tables: Tables) -> int:
     """Convert the tables of Karrot 2.0.0a1, which were plain Parquet, and return the number of converted days.
 
     The days of the streamed tables are copied. The derived tables are deleted, so that ``derive`` makes them again. The
     caller must be the only command on these tables. A conversion that was interrupted can run again.
     """
+    if not is_old_format(spark, tables):
+        return 0
     converted = 0
     for name in STREAMED:
+        done = {file.batch_id for file in tables.files(spark, name)}
         for entry in listing(spark, tables.path(name)):
             if (day := day_of(entry)) is not None:
-                old = spark.read.schema(with_day(STREAMED[name])).option("basePath", tables.path(name))
-                tables.append(old.parquet(literal(tables.path(name, entry))), name, f"converted-{day}")
+                # A killed conversion may have deleted a part of the day after its copy was committed.
+                if f"{_CONVERTED}-{day}" not in done:
+                    old = spark.read.schema(with_day(STREAMED[name])).option("basePath", tables.path(name))
+                    rows = old.parquet(literal(tables.path(name, entry)))
+                    tables.append(rows, name, f"{_CONVERTED}-{day}")
                 delete(spark, tables.path(name, entry))
                 converted += 1
-    for path in (*_OLD_NOTES, *DERIVED):
+    for path in (NOTE, SUMMARIES, *DERIVED):
         delete(spark, tables.path(path))
     mark_format(spark, tables)
     return converted

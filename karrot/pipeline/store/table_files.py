@@ -28,9 +28,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
-from karrot.history.days_with_data import NOTE, Note, note_of
+from karrot.history.days_with_data import NOTE, Note, day_of, note_of
 from karrot.history.delta_tables import LOG, DataFile, data_files, open_table, why
 from karrot.pipeline.schemas_and_conversions import (
+    DERIVED,
     PIECES,
     SORTED_BY,
     STREAMED,
@@ -47,8 +48,10 @@ from karrot.pipeline.store.hadoop_filesystem import (
     data_files_below,
     delete,
     delta_place,
+    exists,
     flush_files,
     flush_new,
+    listing,
     literal,
     local_path,
     place_for,
@@ -78,11 +81,9 @@ WATCHED: Final = (*SOURCES, "commits", "members", "ends")
 READERS_HOURS: Final = 24
 """How long ``compact`` keeps the files of an old version. No reader may keep a version for longer."""
 
-_LOG_DAYS: Final = 7
-"""How long the log of a derived table stays, so that readers find the versions of the last complete ``derive``."""
-
 _PROPERTIES: Final = {
     "delta.deletedFileRetentionDuration": f"interval {READERS_HOURS} hours",
+    "delta.logRetentionDuration": f"interval {READERS_HOURS} hours",
     # Each commit since the last checkpoint costs a reader two requests on S3.
     "delta.checkpointInterval": "10",
 }
@@ -113,24 +114,39 @@ class Tables:
     """The tables below one directory: a local path, or a URL of a file system that Hadoop supports (``s3a://…``).
 
     ``require`` raises an error if the tables must not be written any more (`karrot.pipeline.store.write_lease`). A
-    table with a number in ``versions`` is read at this version, and other tables at their newest version. Reads and
-    writes raise `UnreadableTable`.
+    table in ``kept`` is read from these files, and other tables at their newest version. Reads and writes raise
+    `UnreadableTable`.
     """
 
     directory: str
     require: Callable[[], object] = lambda: None
-    versions: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    kept: Mapping[str, Sequence[DataFile]] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
     def at(cls, spark: SparkSession, place: str) -> Self:
         return cls(place_for(spark, place))
+
+    def keep(self, spark: SparkSession, names: Iterable[str], versions: Mapping[str, int] | None = None) -> Self:
+        """Return the same tables, of which those with these names do not change any more.
+
+        They stay at the given ``versions``, and a table without one is empty; by default, at their newest versions.
+        The log of an old version can be deleted, so a version is kept as its list of files.
+        """
+        kept: dict[str, Sequence[DataFile]] = {**self.kept}
+        for name in names:
+            is_known = versions is None or name in versions
+            table = self._open(spark, name, versions[name] if versions else None) if is_known else None
+            if table is None and versions and is_known:
+                raise UnreadableTable(f"{s3_url(self.path(name))} is missing, and {NOTE} names it. {_CURE}")
+            kept[name] = [] if table is None else data_files(table)
+        return replace(self, kept=kept)
 
     def together(self, spark: SparkSession) -> Self:
         """Return the same tables at versions that belong together and do not change any more.
 
         The derived tables are those of the last ``derive`` that ended, and the streamed tables are the newest.
         """
-        return replace(self, versions=self.newest(spark, TABLES) | read_note(spark, self).versions)
+        return self.keep(spark, STREAMED).keep(spark, DERIVED, read_note(spark, self).versions or None)
 
     def path(self, name: str, *below: str) -> str:
         return "/".join([self.directory.rstrip("/"), name, *below])
@@ -140,6 +156,8 @@ class Tables:
 
     def files(self, spark: SparkSession, name: str) -> Sequence[DataFile]:
         """The data files of a table; none if the table does not exist."""
+        if (kept := self.kept.get(name)) is not None:
+            return kept
         table = self._open(spark, name)
         return [] if table is None else data_files(table)
 
@@ -245,17 +263,25 @@ class Tables:
 
     def newest(self, spark: SparkSession, names: Iterable[str]) -> dict[str, int]:
         """The newest versions of the tables with these names that exist."""
-        found = ((name, self._open(spark, name, newest=True)) for name in names)
+        found = ((name, self._open(spark, name)) for name in names)
         return {name: table.version() for name, table in found if table is not None}
 
     def vacuum(self, spark: SparkSession, name: str, keep: int | None) -> None:
         """Delete the files that no version of the last `READERS_HOURS` has, nor the version ``keep``.
 
-        Also delete the old folders without files, which a local file system has.
+        Also delete the old entries of the log if ``keep`` is the newest version or ``None``, and the old folders
+        without files, which a local file system has.
         """
-        if (table := self._open(spark, name, newest=True)) is None:
+        from deltalake.exceptions import DeltaError  # noqa: PLC0415 (an extra)
+
+        if (table := self._open(spark, name)) is None:
             return
-        table.vacuum(dry_run=False, full=True, keep_versions=None if keep is None else [keep])
+        try:
+            if keep in (None, table.version()):
+                table.cleanup_metadata()
+            table.vacuum(dry_run=False, full=True, keep_versions=None if keep is None else [keep])
+        except (DeltaError, OSError) as error:
+            raise UnreadableTable(f"{s3_url(self.path(name))} cannot be cleaned up: {why(error)}") from error
         remove_empty_folders(spark, self.path(name), older_than=timedelta(hours=READERS_HOURS))
 
     def _written(
@@ -303,7 +329,7 @@ class Tables:
         from deltalake.transaction import AddAction, RemoveAction  # noqa: PLC0415 (an extra)
 
         for attempt in range(1, _ATTEMPTS + 1):
-            table = self._open(spark, name, newest=True)
+            table = self._open(spark, name)
             listed = [] if table is None else data_files(table)
             old = [file for file in listed if is_old(file)]
             after = [*(file for file in listed if file not in old), *added]
@@ -340,20 +366,20 @@ class Tables:
 
         place, options = delta_place(spark, self.path(name))
         schema = Schema.from_json(with_day(_SCHEMAS[name]).json())
-        kept = f"interval {READERS_HOURS} hours" if name in STREAMED else f"interval {_LOG_DAYS} days"
-        properties = {**_PROPERTIES, "delta.logRetentionDuration": kept}
+        # A derived table's log must keep the version in the note, however old it is: see `vacuum`.
+        properties = {**_PROPERTIES, "delta.enableExpiredLogCleanup": str(name in STREAMED).lower()}
         return DeltaTable.create(
             place, schema, mode="ignore", partition_by=["day"], configuration=properties, storage_options=options
         )
 
-    def _open(self, spark: SparkSession, name: str, *, newest: bool = False) -> "DeltaTable | None":
+    def _open(self, spark: SparkSession, name: str, version: int | None = None) -> "DeltaTable | None":
         from deltalake.exceptions import DeltaError  # noqa: PLC0415 (an extra)
 
         place, options = delta_place(spark, self.path(name))
         try:
-            if newest and (local := local_path(spark, self.path(name, LOG))) is not None:
+            if (local := local_path(spark, self.path(name, LOG))) is not None:
                 remove_torn_commit(local)
-            return open_table(place, options, None if newest else self.versions.get(name))
+            return open_table(place, options, version)
         except (DeltaError, OSError) as error:
             raise UnreadableTable(f"{s3_url(self.path(name))} cannot be read: {why(error)}") from error
 
@@ -393,12 +419,17 @@ def _with_all_columns(table: "DeltaTable", name: str) -> "DeltaTable":
 
 
 def read_note(spark: SparkSession, tables: Tables) -> Note:
-    """Read the note. If it is missing or damaged, return an empty note: ``derive`` then makes every day again."""
+    """Read the note. If it is missing or damaged, return an empty note: ``derive`` then makes every day again.
+
+    If somebody has deleted a derived table, the note has no days: ``derive`` then makes every day again too.
+    """
     try:
         text = read_text(spark, tables.path(NOTE))
     except UnicodeDecodeError:
         return Note()
-    return Note() if text is None else note_of(text.encode())
+    note = Note() if text is None else note_of(text.encode())
+    is_whole = all(exists(spark, tables.path(name, LOG)) for name in note.versions)
+    return note if is_whole else msgspec.structs.replace(note, rules="", days={})
 
 
 def write_note(spark: SparkSession, tables: Tables, note: Note) -> None:
@@ -454,7 +485,7 @@ def require_known_format(spark: SparkSession, tables: Tables) -> None:
             f"{s3_url(tables.directory)} has tables of format {found}, and this Karrot writes format {FORMAT}: a newer "
             "Karrot wrote them. Upgrade this Karrot, or give it other --tables."
         )
-    if found == 1:
+    if is_old_format(spark, tables):
         raise OtherFormat(
             f"{s3_url(tables.directory)} has tables of Karrot 2.0.0a1, which are plain Parquet. Convert them once: "
             "karrot pipeline compact --convert"
@@ -471,6 +502,12 @@ def require_known_format(spark: SparkSession, tables: Tables) -> None:
             f"{s3_url(path)} exists, and the store has written it again: it ignores If-None-Match. Then two commands "
             "can lose each other's rows, so put the tables into a store with conditional writes."
         )
+
+
+def is_old_format(spark: SparkSession, tables: Tables) -> bool:
+    """Whether Karrot 2.0.0a1 wrote the tables. Their mark can be missing or damaged."""
+    entries = (entry for name in STREAMED for entry in listing(spark, tables.path(name)))
+    return stored_format(spark, tables) < FORMAT and any(day_of(entry) is not None for entry in entries)
 
 
 def stored_format(spark: SparkSession, tables: Tables) -> int:

@@ -42,8 +42,11 @@ def _land(tables: Tables, batch: str, rows: Rows) -> None:
 
 
 def _rows(tables: Tables, name: str, columns: str = _WITHOUT_FOLDERS, where: str = "true") -> list[tuple[Any, ...]]:
-    """Read a table with another engine, at its version in ``tables`` or its newest version."""
-    files = files_of(Path(tables.directory), name, tables.versions.get(name))
+    """Read a table with another engine, as it is kept in ``tables``, or its newest version."""
+    kept = tables.kept.get(name)
+    files = files_of(Path(tables.directory), name)
+    if kept is not None:
+        files = [tables.path(name, file.path) for file in kept]
     query = f"SELECT {columns} FROM read_parquet({files}, hive_partitioning=true) WHERE {where} ORDER BY ALL"
     with duckdb.connect() as connection:
         return connection.execute(query).fetchall() if files else []

@@ -1,5 +1,6 @@
 import datetime as dt
 import os
+import shutil
 import threading
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from karrot.cli.pipeline.job_errors import why_it_failed
+from karrot.history.days_with_data import Derived, Note, note_of
 from karrot.history.delta_tables import DataFile
 from karrot.pipeline.schemas_and_conversions import (
     COMMITS,
@@ -20,12 +22,13 @@ from karrot.pipeline.schemas_and_conversions import (
     QUARANTINE,
     STATUS_INTERVALS,
     STRING,
+    TABLES,
     struct,
     with_day,
 )
-from karrot.pipeline.store import hadoop_filesystem, table_files
+from karrot.pipeline.store import compact_and_expire, hadoop_filesystem, table_files
 from karrot.pipeline.store.compact_and_expire import compact, convert
-from karrot.pipeline.store.table_files import Tables, TablesChanged, UnreadableTable
+from karrot.pipeline.store.table_files import Tables, TablesChanged, UnreadableTable, read_note, write_note
 from karrot.pipeline.store.write_lease import EVENTS, writing
 from support.pipeline.event_rows import frame_of_rows
 
@@ -201,6 +204,47 @@ def test_a_reader_of_several_tables_keeps_the_set_that_it_opened(spark: SparkSes
     assert _consumers(tables.together(spark), spark) == ["new", "newer"]
 
 
+def _age_log(tables: Tables, name: str, hours: int) -> None:
+    """Give all entries of a log the age of some hours."""
+    for entry in Path(tables.directory, name, "_delta_log").iterdir():
+        at = entry.stat().st_mtime - hours * 3_600
+        os.utime(entry, (at, at))
+
+
+def test_a_kept_table_has_its_rows_after_its_version_left_the_log(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+    for _ in range(8):  # the log is cut off at a checkpoint, and the tenth version makes one
+        _append(tables, spark, "old", 1)
+    [version] = tables.newest(spark, ["commits"]).values()
+    kept = tables.keep(spark, ["commits"])
+    _age_log(tables, "commits", 72)
+    for number in range(2, 4):
+        _append(tables, spark, f"new-{number}", number)
+    assert _consumers(kept, spark, "commits") == ["old"]
+    with pytest.raises(UnreadableTable, match=r"/commits cannot be read: "):
+        tables.keep(spark, ["commits"], {"commits": version})
+
+
+def test_the_version_in_the_note_stays_in_the_log_until_a_newer_one_is_in_the_note(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tables, keep = Tables(str(tmp_path)), dt.timedelta(days=30)
+    for _ in range(8):
+        _replace(tables, spark, _DAY, "old")
+    noted = tables.newest(spark, ["status_intervals"])
+    write_note(spark, tables, Note(versions=noted, unfinished={_DAY: Derived("a run was killed")}))
+    _age_log(tables, "status_intervals", 1_000)
+    for consumer in ("newer", "newest"):
+        _replace(tables, spark, _DAY, consumer)
+    compact(spark, tables, keep=keep, today=_NEXT)
+    assert _consumers(tables.together(spark), spark) == ["old"]
+    write_note(spark, tables, Note())
+    compact(spark, tables, keep=keep, today=_NEXT)
+    assert _consumers(tables.together(spark), spark) == ["newest"]
+    with pytest.raises(UnreadableTable):
+        tables.keep(spark, noted, noted)
+
+
 def test_many_small_files_of_a_job_are_merged_but_not_those_of_its_last_batch(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,6 +386,73 @@ def test_tables_of_the_first_alpha_are_converted_once_and_refused_before(spark: 
     assert not (tmp_path / "lag_minute").exists()
     with writing(spark, tables, EVENTS, "a command"):
         pass
+
+
+@pytest.mark.parametrize("mark", [None, "{", '{"format":1}'])
+def test_a_conversion_that_was_killed_while_it_deleted_a_day_loses_no_row(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mark: str | None
+) -> None:
+    tables, deleted = Tables(str(tmp_path)), list[str]()
+    if mark is not None:
+        (tmp_path / "_format.json").write_text(mark)
+    for number in range(3):
+        row = {"cluster": "c1", "consumer": f"g{number}", "log_offset": number}
+        frame = frame_of_rows(spark, COMMITS, [row])
+        frame.write.parquet(str(tmp_path / "commits" / f"day={_DAY}" / f"batch_id=old-{number}"))
+
+    def dies(_spark: SparkSession, path: str) -> None:
+        deleted.append(path)
+        next(Path(path).rglob("part-*.parquet")).unlink()
+        raise InterruptedError("killed")
+
+    with pytest.raises(table_files.OtherFormat), writing(spark, tables, EVENTS, "a command"):
+        pass
+    with monkeypatch.context() as patch:
+        patch.setattr(compact_and_expire, "delete", dies)
+        with pytest.raises(InterruptedError):
+            convert(spark, tables)
+    assert deleted
+    assert convert(spark, tables) == 1
+    assert _consumers(tables, spark, "commits") == ["g0", "g1", "g2"]
+    _replace(tables, spark, _DAY, "derived")
+    assert convert(spark, tables) == 0
+    assert _consumers(tables, spark) == ["derived"]
+
+
+def test_compact_leaves_partitions_alone_that_ingest_may_write_again(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+
+    def write(name: str, batch: str, *numbers: int) -> None:
+        rows = [{"log_id": "a", "seq": number, "topic": "t", "partition": 0, "day": _DAY} for number in numbers]
+        schema = with_day(TABLES[name])
+        kept = [{key: value for key, value in row.items() if key in schema.names} for row in rows]
+        tables.append(frame_of_rows(spark, schema, kept), name, batch)
+
+    for number in (1, 2):
+        write("partitions", f"run-{number}", number)
+        write("events", f"run-{number}", number)
+    write("partitions", "run-3", 3)  # ingest is killed here
+    compact(spark, tables, keep=dt.timedelta(days=30), today=_NEXT)
+    write("partitions", "run-3", 3)
+    write("events", "run-3", 3)
+    assert sorted(row.seq for row in tables.read(spark, "partitions").collect()) == [1, 2, 3]
+    compact(spark, tables, keep=dt.timedelta(days=30), today=_NEXT)
+    assert [len(tables.files(spark, name)) for name in ("events", "partitions")] == [1, 1]
+
+
+def test_a_derived_table_that_somebody_deleted_stays_in_the_note_and_its_days_are_derived_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tables = Tables(str(tmp_path))
+    _replace(tables, spark, _DAY, "a")
+    versions = tables.newest(spark, ["status_intervals"])
+    write_note(spark, tables, Note("rules", {_DAY: Derived("aa")}, versions=versions))
+    shutil.rmtree(tmp_path / "status_intervals")
+    compact(spark, tables, keep=dt.timedelta(days=3_650), today=_NEXT)
+    assert note_of((tmp_path / "_derived.json").read_bytes()).versions == versions
+    assert table_files.changed_days(read_note(spark, tables), {_DAY: "aa"}, "rules") == [_DAY]
+    with pytest.raises(UnreadableTable, match="status_intervals"):
+        tables.together(spark)
 
 
 def test_the_parts_of_a_path_are_known() -> None:
