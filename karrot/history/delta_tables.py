@@ -87,8 +87,8 @@ def open_table(place: str, options: Mapping[str, str], version: int | None = Non
     try:
         table = DeltaTable(place, version, dict(options))
     except TableNotFoundError:
-        if version is not None:  # deltalake says the same if the log has newer versions only
-            raise
+        if version is not None and open_table(place, options) is not None:
+            raise  # the log has newer versions only
         return None
     if (needed := table.protocol().min_reader_version) > _READER:
         raise DeltaError(f"it needs version {needed} of Delta's readers, and Karrot reads version {_READER} only")
