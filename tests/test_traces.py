@@ -206,7 +206,11 @@ def test_a_cluster_that_still_sends_is_forgotten_only_on_demand(tmp_path: Path) 
         assert (done.exit_code, done.stdout) == (1, "")
         assert re.search("'prod-eu' still sends: its newest event came [0-9]+ s ago, and the next one", done.stderr)
         assert service.metric("karrot_consumer_lag", cluster="prod-eu") is not None
-        assert "prod-eu orders deleted: 202" in forget("prod-eu", service, "--yes")
+        assert service.post(verdict("prod-eu", "a\nb\x1b[2J")).status == 202
+        assert forget("prod-eu", service, "--yes").splitlines() == [
+            r'prod-eu a\nb\x1b[2J deleted: 202 {"status":"accepted"}',
+            'prod-eu orders deleted: 202 {"status":"accepted"}',
+        ]
 
 
 def forget(cluster: str, service: Service, *options: str) -> str:

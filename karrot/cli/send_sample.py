@@ -11,6 +11,7 @@ import click
 
 from karrot.cli.errors import NotDone, valid
 from karrot.cli.options import credentials, karrot_option, secret
+from karrot.cli.print_table import safe
 from karrot.event import TEST_CLUSTERS, LagEvent, OffsetSample, PartitionLag
 
 if TYPE_CHECKING:
@@ -161,4 +162,4 @@ def post(client: "HttpClient", event: LagEvent, headers: dict[str, str], what: s
     reply = f"{answer.status} {answer.body.decode(errors='replace').strip()}"
     if answer.status != ACCEPTED:
         raise NotDone(f"{reply}\n{_REMEDIES.get(answer.status, '')}".strip())
-    click.echo(f"{event.cluster} {event.consumer} {what}: {reply}")
+    click.echo(f"{safe(event.cluster)} {safe(event.consumer)} {what}: {reply}")

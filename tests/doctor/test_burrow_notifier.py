@@ -29,6 +29,11 @@ def test_a_burrow_that_posts_only_to_other_urls_is_a_fault() -> None:
     )
     assert remedy == f"run karrot burrow-config --karrot {KARROT}, and add its output to burrow.toml"
     assert "Burrow has no notifier" in only_finding(checks.notifier, burrow_snapshot(notifiers={}))[1]
+    slack = notifier_module(url_open="https://hooks.slack.com/services/T0001/B0001/XXXXXXXXXXXXXXXX1234", url_close="")
+    assert (
+        "(http, https://hooks.slack.com/services/T0001/B0001/***)"
+        in only_finding(checks.notifier, burrow_snapshot(slack))[1]
+    )
 
 
 @pytest.mark.parametrize("check", ALL_BUT_THE_FIRST, ids=lambda check: check.name)
@@ -98,6 +103,13 @@ def test_send_close_needs_an_address_and_a_template_of_its_own() -> None:
 def test_closes_must_go_to_the_same_url_as_opens() -> None:
     level, what, _ = only_finding(checks.send_close, burrow_snapshot(notifier_module(url_close="http://other/burrow")))
     assert (level, what) == ("warn", f"[notifier.a] sends opens to {WEBHOOK} and closes to http://other/burrow")
+
+
+@pytest.mark.parametrize("url_close", ["", "http://other/burrow"])
+def test_a_remedy_has_no_password_of_an_address(url_close: str) -> None:
+    each = notifier_module(url_open="http://burrow:s3cret@karrot:5000/burrow", url_close=url_close)
+    remedy = only_finding(checks.send_close, burrow_snapshot(each))[2]
+    assert remedy == '[notifier.a] url-close = "http://***@karrot:5000/burrow"'
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from karrot.text import counted_plain, redacted, some
 _LINES = "burrow.md#why-each-line"
 _WRONG = "burrow.md#when-something-is-wrong"
 _BURROWS_OWN = re.compile(r"default-(http|slack|email)-?\w*\.tmpl")
+_TOKEN = re.compile(r"(?<=[^/]/)[^/\s]{16,}")  # in the path of a webhook of Slack, Teams, Discord and others
 _OK, _WARN, _ERR = 1, 2, 3
 _NEVER_WAITS, _SHORT, _LONG = 0, 3, 30
 
@@ -25,7 +26,8 @@ def notifier(seen: BurrowSeen) -> Iterator[Problem]:
     if seen.to_karrot:
         return
     others = [
-        f"{name} ({each.class_name}, {redacted(each.url_open or 'no URL')})" for name, each in seen.notifiers.items()
+        f"{name} ({each.class_name}, {_TOKEN.sub('***', redacted(each.url_open or 'no URL'))})"
+        for name, each in seen.notifiers.items()
     ]
     have = f"Burrow's notifiers are {', '.join(others)}" if others else "Burrow has no notifier"
     yield fault(
@@ -55,14 +57,15 @@ def send_close(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Pr
         yield warn(f"{section} has send-close off: an incident ends {later}", f"{section} send-close = true")
     elif not each.url_close or not each.template_close:
         missing = "url-close" if not each.url_close else "template-close"
+        value = each.template_open if each.url_close else redacted(each.url_open or "")
         yield fault(
             f"{section} has send-close without {missing}: Burrow panics at its next start",
-            f'{section} {missing} = "{(each.url_open if not each.url_close else each.template_open) or ""}"',
+            f'{section} {missing} = "{value or ""}"',
         )
     elif each.url_close != each.url_open:
         yield warn(
             f"{section} sends opens to {redacted(each.url_open or '')} and closes to {redacted(each.url_close)}",
-            f'{section} url-close = "{each.url_open}"',
+            f'{section} url-close = "{redacted(each.url_open or "")}"',
         )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from karrot.event import GroupKey, Kind, Source
+from karrot.event import Kind, Source
 from karrot.eventlog.base import EventSummary, GroupState
 from karrot.mutes import Mute
 
@@ -35,7 +35,8 @@ def timeline(events: Sequence[EventSummary], state: GroupState, mutes: Iterable[
     since_ms = None if end else state.incident.since_ms
     # "known": the incident may have begun before the oldest event
     opened = Moment(min(began_ms, since_ms or began_ms), "opened" if first or since_ms else "known", own[first])
-    found = [opened, *_worse(own[first : last + 1]), *_muted(mutes, state.key, opened.at_ms - BEFORE_MS, now_ms)]
+    of_group = [each for each in mutes if each.names(state.key) and each.until_ms > opened.at_ms - BEFORE_MS]
+    found = [opened, *_worse(own[first : last + 1]), *_muted(of_group, end.observed_at_ms if end else now_ms, now_ms)]
     if end is not None:
         found.append(Moment(end.observed_at_ms, "deleted" if end.kind is Kind.DELETED else "recovered", end))
     near = [each for each in own[: last + 2] if each.observed_at_ms >= began_ms - BEFORE_MS]
@@ -66,9 +67,9 @@ def _churn(events: Sequence[EventSummary], cuts: Sequence[int]) -> Iterable[Mome
     return [Moment(run[1].observed_at_ms, "churn", (run[0], run[-1])) for run in runs]
 
 
-def _muted(mutes: Iterable[Mute], key: GroupKey, from_ms: int, now_ms: int) -> Iterable[Moment]:
+def _muted(mutes: Iterable[Mute], last_ms: int, now_ms: int) -> Iterable[Moment]:
     for mute in mutes:
-        if mute.names(key) and mute.until_ms > from_ms:
-            yield Moment(round(mute.since.timestamp() * 1000), "muted", mute)
+        if (since_ms := round(mute.since.timestamp() * 1000)) <= last_ms:
+            yield Moment(since_ms, "muted", mute)
             if mute.until_ms <= now_ms:
                 yield Moment(mute.until_ms, "unmuted", mute)
