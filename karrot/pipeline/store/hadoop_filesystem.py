@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
+import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
@@ -129,6 +130,9 @@ class FoundFile(NamedTuple):
 
 def data_files_below(spark: SparkSession, directory: str) -> list[FoundFile]:
     """List the files below a directory, without those whose name begins with ``.`` or ``_``."""
+    if local := local_path(spark, directory):
+        paths = (path for path in local.rglob("*") if path.name[0] not in "._" and path.is_file())
+        return sorted(FoundFile(path.relative_to(local).as_posix(), path.stat().st_size) for path in paths)
     files, root = _hadoop(spark, directory), _path(spark, directory)
     found = _unless_missing(partial(files.listFiles, root, True))
     above, listed = f"{plain_url(str(files.makeQualified(root).toString()))}/", list[FoundFile]()
@@ -142,6 +146,8 @@ def data_files_below(spark: SparkSession, directory: str) -> list[FoundFile]:
 
 def rows_in(spark: SparkSession, path: str) -> int:
     """Return the number of rows of a Parquet file, from its footer."""
+    if local := local_path(spark, path):
+        return int(pq.read_metadata(local).num_rows)
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 (as below)
     parquet = _jvm(spark).org.apache.parquet.hadoop
     reader = parquet.ParquetFileReader.open(parquet.util.HadoopInputFile.fromPath(_path(spark, path), hadoop))
