@@ -74,10 +74,6 @@ def compact(spark: SparkSession, tables: Tables, *, keep: timedelta, today: date
     return Compacted(merged, count, dropped)
 
 
-def _is_open(file: DataFile, in_events: AbstractSet[str]) -> bool:
-    return file.batch_id not in in_events and not file.batch_id.startswith((_MERGED, _CONVERTED))
-
-
 def _write_note(spark: SparkSession, tables: Tables, note: Note) -> Note:
     """Write the note, with the newest versions of the derived tables unless a run of ``derive`` was interrupted."""
     # A table that somebody has deleted stays in the note, so that readers do not take it for an empty table.

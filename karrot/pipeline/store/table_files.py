@@ -127,7 +127,7 @@ class Tables:
         return cls(place_for(spark, place))
 
     def keep(self, spark: SparkSession, names: Iterable[str], versions: Mapping[str, int] | None = None) -> Self:
-        """Return the same tables, of which those with these names do not change any more.
+        """Return the same tables. Those with these names do not change any more.
 
         They stay at the given ``versions``, and a table without one is empty; by default, at their newest versions.
         The log of an old version can be deleted, so a version is kept as its list of files.
