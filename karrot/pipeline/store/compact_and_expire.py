@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from karrot.history.days_with_data import NOTE, Note, day_of
-from karrot.history.delta_tables import DataFile
 from karrot.pipeline.schemas_and_conversions import DERIVED, STREAMED, SUMMARIES, TABLES, with_day
 from karrot.pipeline.store.hadoop_filesystem import delete, listing, literal
 from karrot.pipeline.store.table_files import (
@@ -54,9 +53,10 @@ def compact(spark: SparkSession, tables: Tables, *, keep: timedelta, today: date
     # Ingest commits events last. A batch without events may be repeated, and must then find its own partitions.
     in_events = {file.batch_id for file in files["events"]}
     for name, listed in files.items():
-        may_merge = [
-            file for file in listed if file.day < today and not (name == "partitions" and _is_open(file, in_events))
-        ]
+        may_merge = [file for file in listed if file.day < today]
+        if name == "partitions":
+            ended = (_MERGED, _CONVERTED)
+            may_merge = [f for f in may_merge if f.batch_id in in_events or f.batch_id.startswith(ended)]
         for day in sorted({file.day for file in may_merge}):
             of_day = [file for file in may_merge if file.day == day]
             if len(of_day) > 1:
