@@ -188,6 +188,7 @@ _PARTITIONS = [
             Query(by_group("partitions"), "partitions"),
             Query(by_group("uncommitted_partitions"), "never committed"),
             Query(by_group("beyond_end_partitions"), "committed past the log end"),
+            Query(by_group("open_transaction_partitions"), "behind an open transaction"),
         ),
     ),
     (

@@ -116,10 +116,11 @@ class Channel:
         self._sent_ms.append(now_ms)
         return self._memory()
 
-    def failed(self, message: Message) -> None:
-        """Note that the channel did not get the message."""
+    def failed(self, message: Message) -> bytes:
+        """Note that the channel did not get the message, and return what the log keeps."""
         for each in _openings(message):
             self._told.pop(each.told.key, None)
+        return self._memory()
 
     def _memory(self) -> bytes:
         return msgspec.json.encode((list(self._told.values()), self._sent_ms))
@@ -227,9 +228,9 @@ class NotifyReporter:
             self._context.remember(f"channel {channel.name}", channel.sent(message, now_ms))
             channel.failures, self._sent, channel.fact = 0, self._sent + 1, f"{self._time()}: sent a message"
         elif is_done or is_late:
-            self._failed(channel, *failure, now_ms)
             if is_done:
-                channel.failed(message)
+                self._context.remember(f"channel {channel.name}", channel.failed(message))
+            self._failed(channel, *failure, now_ms)
         if is_done:  # if the log could not note the message, the next call notes it
             channel.sending = None
         return not is_done

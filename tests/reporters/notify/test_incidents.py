@@ -161,11 +161,15 @@ def test_a_crash_between_a_message_and_its_note_loses_no_end_of_an_incident(
     assert titles(receiver) == ["ERR: orders on prod-eu"] * (1 + (status == "ERR")) + ["Over: orders on prod-eu"]
 
 
-def test_an_incident_that_no_message_told_has_no_end(rig: NotifyRig, receiver: Receiver) -> None:
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_an_incident_that_no_message_told_has_no_end(rig: NotifyRig, receiver: Receiver, *, is_restarted: bool) -> None:
     receiver.status = 500
     rig.tell("ERR")
     rig.run(12)
     assert receiver.tried == 1
+    if is_restarted:
+        assert "(1 failure in a row" in str(rig.facts())
+        rig.restart()
     rig.tell("OK")
     receiver.status = 200
     rig.run(60)
