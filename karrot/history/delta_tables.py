@@ -71,11 +71,11 @@ def _part(path: str, name: str) -> str:
 def open_table(place: str, options: Mapping[str, str], version: int | None = None) -> "DeltaTable | None":
     """Open a table, by default its newest version; ``None`` if the place has no table.
 
-    ``options`` are deltalake's ``storage_options``. Raises deltalake's ``DeltaError``, also if the version is gone, and
-    OSError.
+    ``options`` are deltalake's ``storage_options``. Raises deltalake's ``DeltaError`` and OSError.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
+    from deltalake.schema import PrimitiveType
 
     if found := _OTHER_PLACE.search(place):
         raise DeltaError(f"the path has {found[0]!r}, which Delta tables cannot have in their path: use another one")
@@ -87,11 +87,15 @@ def open_table(place: str, options: Mapping[str, str], version: int | None = Non
     try:
         table = DeltaTable(place, version, dict(options))
     except TableNotFoundError:
-        if version is not None and open_table(place, options) is not None:
-            raise  # the log has newer versions only
-        return None
+        # deltalake raises this error also for a version whose entries were deleted from the log. It is not empty.
+        if version is None or open_table(place, options) is None:
+            return None
+        raise DeltaError(f"version {version} is not in its log any more: run the command again") from None
     if (needed := table.protocol().min_reader_version) > _READER:
         raise DeltaError(f"it needs version {needed} of Delta's readers, and Karrot reads version {_READER} only")
+    days = [each.type for each in table.schema().fields if each.name == "day"]
+    if "day" not in table.metadata().partition_columns or days != [PrimitiveType("date")]:
+        raise DeltaError("it is not one of Karrot's tables, because its partition column is not the date day")
     return table
 
 

@@ -11,7 +11,9 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, Schema
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -445,6 +447,16 @@ def test_a_log_that_cannot_be_read_gives_one_sentence(
     write_rows(tables, "lag_minute", [lag_minute_row(0, 5)])
     damage(tables / "lag_minute" / "_delta_log" / f"{0:020}.json")
     with pytest.raises(HistoryError, match=r"lag_minute cannot be read: [^\n\x1b]+$"):
+        history.groups(WHOLE)
+
+
+@pytest.mark.parametrize("by", [None, "text", "day"])
+def test_another_programs_table_in_the_place_of_a_table_gives_one_sentence(
+    tables: Path, history: History, by: str | None
+) -> None:
+    schema = Schema.from_arrow(pa.schema([("day", pa.string()), ("text", pa.string())]))
+    DeltaTable.create(tables / "lag_minute", schema, partition_by=by)
+    with pytest.raises(HistoryError, match=r"lag_minute cannot be read: it is not one of Karrot's tables, [^\n]+$"):
         history.groups(WHOLE)
 
 

@@ -10,7 +10,9 @@ import click
 from karrot.cli.errors import NotDone, Refused
 from karrot.settings.types import s3_url
 
-_NAMED: Final = re.compile(r"^(?:: |Caused by: )?([A-Za-z_][\w.$]*(?:Error|Exception)): (.*\S)", re.MULTILINE)
+_NAMED: Final = re.compile(
+    r"^(?:: |Caused by: )?(karrot\.[\w.]+|[A-Za-z_][\w.$]*(?:Error|Exception)): (.*\S)", re.MULTILINE
+)
 _CARRIERS: Final = frozenset({"Py4JJavaError", "Py4JException", "ForeachBatchUserFuncException"})
 """Errors that only wrap another error without a reason of their own."""
 
