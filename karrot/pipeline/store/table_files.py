@@ -342,8 +342,10 @@ class Tables:
             now_ms = int(began_s * 1_000)
             try:
                 table = _with_all_columns(table, name) if table is not None else self._created(spark, name)
+                # deltalake ignores another command's removals that change no data, as those of a merge. Then both would
+                # remove a file and add its rows.
                 actions: list[AddAction | RemoveAction] = [
-                    RemoveAction(file.path, not merges, now_ms, file.size, file.partition) for file in old
+                    RemoveAction(file.path, True, now_ms, file.size, file.partition) for file in old
                 ]
                 for file in added:
                     stats = json.dumps({"numRecords": file.rows})

@@ -290,6 +290,22 @@ def test_files_that_another_command_changed_are_not_replaced(spark: SparkSession
     assert _consumers(tables, spark, "commits") == ["two"]
 
 
+def test_files_that_two_commands_merge_at_the_same_time_are_merged_once(spark: SparkSession, tmp_path: Path) -> None:
+    tables, asked = Tables(str(tmp_path)), list[None]()
+    _append(tables, spark, "one", 1)
+    _append(tables, spark, "two", 2)
+    listed = tables.files(spark, "commits")
+
+    def merge_before_the_commit() -> None:
+        asked.append(None)
+        if len(asked) == 2:  # the first time was before the files were written
+            tables.merge(spark, "commits", listed, "first")
+
+    with pytest.raises(TablesChanged, match="another command changed"):
+        Tables(str(tmp_path), merge_before_the_commit).merge(spark, "commits", listed, "second")
+    assert _consumers(tables, spark, "commits") == ["one", "two"]
+
+
 @pytest.mark.parametrize("size", [None, 0, 7])
 def test_a_missing_or_damaged_file_is_an_error_and_not_fewer_rows(
     spark: SparkSession, tmp_path: Path, size: int | None
