@@ -77,8 +77,12 @@ class KernelLock:
             os.close(file)
             return _holder_of(self._path.read_text(encoding="utf-8"))
         self._file = file
-        os.ftruncate(file, 0)
-        os.pwrite(file, msgspec.json.encode(holder), 0)
+        try:
+            os.ftruncate(file, 0)
+            os.pwrite(file, msgspec.json.encode(holder), 0)
+        except OSError:  # the disk is full
+            self.release(holder)
+            raise
         return None
 
     def renew(self, holder: Holder) -> Holder | None:  # noqa: ARG002 (the kernel keeps the lock)

@@ -3,6 +3,7 @@
 import fcntl
 import multiprocessing
 import os
+import resource
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -50,6 +51,17 @@ def test_a_second_writer_ends_with_the_name_of_the_first(spark: SparkSession, ta
     assert f"karrot pipeline ingest (process {os.getpid()} on " in str(refused.value)
     assert ", since 2027-01-15 08:00:00 UTC) is writing these tables" in str(refused.value)
     assert "--wait 10m" in str(refused.value)
+
+
+def test_a_lease_whose_holder_does_not_fit_on_the_disk_is_free_again(tmp_path: Path) -> None:
+    lock, limits = KernelLock(tmp_path / "lock"), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            lock.take(Holder("ingest"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert KernelLock(tmp_path / "lock").take(Holder("ingest")) is None
 
 
 @both
