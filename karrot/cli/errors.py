@@ -10,7 +10,6 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from karrot.cli.print_table import safe
 
 if TYPE_CHECKING:
     from karrot.http_client import Answer
@@ -68,6 +67,8 @@ def valid(run: Callable[[], T]) -> T:
 def read_answer(answer: "Answer", kind: type[T]) -> T:
     """Decode an answer of Karrot. Raises `NotDone` with Karrot's sentence, or with the status of any other answer."""
     import msgspec
+
+    from karrot.cli.print_table import safe
 
     with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         if answer.status == HTTPStatus.OK:

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from urllib.parse import unquote
 
+from karrot.aws.classify_errors import fault_of
+
 if TYPE_CHECKING:
     from botocore.session import Session
     from deltalake import DeltaTable
@@ -128,18 +130,21 @@ def s3_options(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the ``storage_options`` with which deltalake uses S3 as boto3 does: Region, endpoint and credentials.
 
     The credentials can expire, so the caller asks for each table that it opens. After an error, `forget_credentials`
-    makes the next call read them again.
+    makes the next call read them again. Raises OSError if they cannot be read.
     """
     session = _session()
-    credentials = session.get_credentials()
+    try:
+        credentials = session.get_credentials()
+        keys = credentials and credentials.get_frozen_credentials()
+    except Exception as error:
+        raise OSError(fault_of(error).text) from error
     endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or ""
     options = {
         "aws_region": environ.get("AWS_REGION", "").strip() or session.get_config_variable("region") or "us-east-1",
         "aws_endpoint_url": endpoint,
         "allow_http": str(endpoint.startswith("http://")).lower(),
     }
-    if credentials is not None:
-        keys = credentials.get_frozen_credentials()
+    if keys:
         options |= {"aws_access_key_id": keys.access_key, "aws_secret_access_key": keys.secret_key}
         options["aws_session_token"] = keys.token or ""
     return {name: value for name, value in options.items() if value}
