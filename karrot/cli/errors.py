@@ -10,7 +10,6 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-
 if TYPE_CHECKING:
     from karrot.http_client import Answer
 
