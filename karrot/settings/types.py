@@ -23,12 +23,12 @@ _BUCKET = re.compile(r"s3a?://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])((?:/[\w!.*'()=-
 _URL = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:(//)?")
 _RE2 = re.compile(
     r"""(?xs)(?: \\ [^1-9NUZu\x80-\U0010ffff]                         # an escape
-    | \[ \^?+ \]?+ (?: \\ [^1-9NUbu\x80-\U0010ffff] | [^]\\] )* \]   # a set
+    | \[ (?:\^|(?!\^)) (?:\]|(?!\])) (?: \\ [^1-9NUbu\x80-\U0010ffff] | [^]\\] )* \]   # a set
     | \( (?! \?) | \(\? (?: : | P<[A-Za-z0-9_]+> | [ims-]+[:)] )     # a group
     | [*+?}] (?! \+) | \{ (?! , | \d* ,? \d{4})                      # a repeat
-    | [^\\[(*+?{}] )*+"""
+    | [^\\[(*+?{}] )*"""
 )
-"""Matches the regular expressions of Python that RE2 can read too."""
+"""Matches the regular expressions of Python that RE2 can read too. Python 3.11.2 misreads possessive repeats."""
 
 _SHOWN = 80
 _LAST_PORT = 65535

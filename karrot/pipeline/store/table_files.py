@@ -15,6 +15,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -214,7 +215,8 @@ class Tables:
             of_job = [file for file in kept if file.day == day and file.batch_id.startswith(job)]
             small = [file for file in of_job if file.batch_id != batch_id and file.size < _SMALL_BYTES]
             if len(small) >= _MOST_SMALL:
-                self.merge(spark, name, small, f"{job}merged-{uuid.uuid4().hex[:8]}")
+                with suppress(TablesChanged):  # another command merges them, or the next batch does
+                    self.merge(spark, name, small, f"{job}merged-{uuid.uuid4().hex[:8]}")
         return sum(file.rows for file in files)
 
     def drop_batch(self, spark: SparkSession, name: str, batch_id: str) -> None:
