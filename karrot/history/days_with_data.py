@@ -17,7 +17,7 @@ class Derived(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``head`` and ``tail`` are the numbers of samples near its first and its last midnight. ``mark`` is a hash of the
     commits and samples with which the next day's lags begin. ``pieces`` has the digest of each piece, by its first
-    hour: of the files on which the piece depends. It is empty if all pieces depend on all files of the day.
+    hour: of the files on which the piece depends. It is empty if the whole day is one piece.
     """
 
     files: str

@@ -57,7 +57,7 @@ class DataFile(NamedTuple):
 
     @property
     def piece(self) -> int:
-        """The first hour of the part of the day that the file holds; 0 in a table whose days are not in pieces."""
+        """The first hour of the part of the day that the file holds; 0 if the file holds the whole day."""
         return int(_part(self.path, "piece") or 0)
 
     @property

@@ -255,7 +255,7 @@ DERIVED: Final[Mapping[str, StructType]] = {
 """The derived tables: ``derive`` makes them day by day, or piece by piece."""
 
 PIECES: Final = frozenset({"lag_minute", "verdict_runs", "rates_minute", "skew_minute"})
-"""The derived tables whose days are in four pieces of six hours."""
+"""The derived tables whose days can have four pieces of six hours: see `karrot.pipeline.derive.job`."""
 
 PIECE_HOURS: Final = 6
 

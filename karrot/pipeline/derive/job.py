@@ -4,8 +4,9 @@ Minute tables and the daily SLO depend only on their own day. The rates also dep
 midnights. `karrot.pipeline.derive.status_intervals_and_incidents` derives the tables whose rows can last longer than a
 day.
 
-The days of the tables in `PIECES` have four pieces. A piece depends on the events until shortly after its end. So new
-events change only the pieces that are not earlier, and a run rewrites the end of the running day and not all of it.
+The running day of the tables in `PIECES` has four pieces. A piece depends on the events until shortly after its end. So
+new events change only the pieces that are not earlier, and a run rewrites the end of the day and not all of it. A run
+that derives all of a past day makes it one piece, because small files cost time.
 
 The run reads the streamed tables at the versions that they have when it begins. When it ends, it writes the versions of
 the derived tables into the note, so that readers of several tables see the tables of one run.
@@ -53,11 +54,12 @@ _AT_ONCE: Final = 8
 
 
 class Pieces(NamedTuple):
-    """Consecutive pieces of a day: from the hour ``begins`` until before the hour ``ends``."""
+    """Consecutive pieces of a day: from the hour ``begins`` until before the hour ``ends``. ``is_one``: in one file."""
 
     day: date
     begins: int = 0
     ends: int = _DAY_HOURS
+    is_one: bool = False
 
     @property
     def since(self) -> datetime:
@@ -76,9 +78,13 @@ def is_in(pieces: Iterable[Pieces], at: str, margin: timedelta = timedelta(0)) -
     )
 
 
-def replace_pieces(tables: Tables, rows: DataFrame, table: str, pieces: Iterable[Pieces]) -> None:
+def replace_pieces(tables: Tables, rows: DataFrame, table: str, pieces: Collection[Pieces]) -> None:
+    """Replace pieces of a table by ``rows``, which have the column ``piece`` or ``minute``."""
     chosen = {(each.day, hour) for each in pieces for hour in range(each.begins, each.ends, PIECE_HOURS)}
-    tables.replace_days(rows, table, {day for day, _ in chosen}, pieces=chosen)
+    hour = F.col("piece") if "piece" in rows.columns else piece_of("minute")
+    is_one = F.col("day").isin([each.day for each in pieces if each.is_one])
+    placed = rows.withColumn("piece", F.when(is_one, 0).otherwise(hour))
+    tables.replace_days(placed, table, {day for day, _ in chosen}, pieces=chosen)
 
 
 def piece_digests(
@@ -158,19 +164,23 @@ def derive(
     sources = _look_over(spark, tables, read, rules.longest)
     # A piece can be kept only if the last run finished its day by the same rules.
     finished = note.days if str(rules) == note.rules and not only else {}
-    begins, done = dict[date, int](), dict[date, Derived]()
+    running = max(found, default=None)
+    todo, done = dict[date, Pieces](), dict[date, Derived]()
     for day in days:
         names = files.get(day, ())
         # Commits and log ends give lag to a group only if no event of the whole day lists the group's partitions.
         is_whole = day in handed or any(name.partition("/")[0] not in SOURCES for name in names)
         pieces = {} if is_whole else piece_digests(day, names, sources.first_ms, rules.longest)
         known = finished.get(day, nothing).pieces
-        begins[day] = next((hour for hour, files_of in pieces.items() if known.get(hour) != files_of), 0)
+        begins = next((hour for hour, files_of in pieces.items() if known.get(hour) != files_of), 0)
+        if day != running and begins == 0:
+            pieces = {}
+        todo[day] = Pieces(day, begins, is_one=not pieces)
         given = handed.get(day, DayHandover())
         edges = (sources.heads[day] + given.head, sources.tails[day] + given.tail)
         done[day] = Derived(found.get(day, ""), *edges, given.mark, pieces)
     for first in range(0, len(days), _AT_ONCE):
-        chunk = [Pieces(day, begins[day]) for day in days[first : first + _AT_ONCE]]
+        chunk = [todo[day] for day in days[first : first + _AT_ONCE]]
         on_progress(f"deriving {chunk[0].day} to {chunk[-1].day}")
         _derive_pieces(sources, lags, rules, chunk)
     # These pieces have a midnight with changed samples on its other side.
@@ -178,14 +188,16 @@ def derive(
     earlier = (day - _DAY for day, each in done.items() if each.head != before.get(day, nothing).head)
     later = (day + _DAY for day, each in done.items() if each.tail != before.get(day, nothing).tail)
     beside = [*(Pieces(day, _DAY_HOURS - reach) for day in earlier), *(Pieces(day, 0, reach) for day in later)]
-    if kept := [each for each in beside if each.day in found and each.begins < begins.get(each.day, _DAY_HOURS)]:
+    if kept := {
+        each if (note.days | done).get(each.day, nothing).pieces else Pieces(each.day, is_one=True)
+        for each in beside
+        if each.day in found and (each.day not in todo or each.begins < todo[each.day].begins)
+    }:
         _derive_rates(sources, lags, rules, kept)
     on_progress("deriving intervals and incidents")
     derive_history(spark, tables, days, silence=rules.silence, unfinished=begun)
-    finished, unfinished = (
-        {day: derived for day, derived in noted.items() if day not in done} for noted in (note.days, note.unfinished)
-    )
-    finished |= {day: derived for day, derived in done.items() if day in found}
+    finished = {day: each for day, each in (note.days | done).items() if day in found or day not in done}
+    unfinished = {day: each for day, each in note.unfinished.items() if day not in done}
     # With `only`, keep the old rules in the note: the days outside `only` were derived by the old rules. The days that
     # are still unfinished do not belong to the other days of the newest versions.
     is_partial = unfinished or (only and note.versions and not note.rules)  # a deleted table has only these days
@@ -275,7 +287,7 @@ def _derive_pieces(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules,
 
     def derive_lag_and_slo(measured: DataFrame | None) -> None:
         lag = lag_minute(timed) if measured is None else merged(lag_minute(timed), group_lags(measured))
-        replace_pieces(tables, lag.withColumn("piece", piece_of("minute")), "lag_minute", pieces)
+        replace_pieces(tables, lag, "lag_minute", pieces)
         lags_of_partitions = all_partitions
         if measured is not None:
             of_commits = spread(measured).drop("partitions")
@@ -287,7 +299,7 @@ def _derive_pieces(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules,
         skew = skew_minute(listings)
         if measured is not None:
             skew = skew.unionByName(skew_minute(spread(measured), of="partitions"))
-        replace_pieces(tables, skew.withColumn("piece", piece_of("minute")), "skew_minute", pieces)
+        replace_pieces(tables, skew, "skew_minute", pieces)
 
     def derive_runs() -> None:
         begins = {each.day: each.begins for each in pieces}
@@ -308,12 +320,12 @@ def _derive_pieces(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules,
             list(pool.map(lambda job: job(), jobs))
 
 
-def _derive_rates(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules, pieces: Sequence[Pieces]) -> None:
+def _derive_rates(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules, pieces: Collection[Pieces]) -> None:
     around, near = _with_neighbours([each.day for each in pieces]), is_in(pieces, "received_at", rules.longest)
     events, partitions = (sources.read(name, around).where(near) for name in SOURCES)
     samples = lags.listings(whole_listings(events, partitions), around).where(near)
     rates = rates_minute(samples, longest=rules.longest).where(is_in(pieces, "minute"))
-    replace_pieces(sources.tables, rates.withColumn("piece", piece_of("minute")), "rates_minute", pieces)
+    replace_pieces(sources.tables, rates, "rates_minute", pieces)
 
 
 def _with_neighbours(days: Collection[date]) -> set[date]:

@@ -116,7 +116,7 @@ def test_changed_days_are_derived_again(
     assert derive(spark, tables, DeriveRules()) == []
     assert _incidents(tables) == [("i", "2026-11-20", "20 23:00", None, None, 300)]
     assert {(file.day, file.piece) for file in tables.files(spark, "lag_minute")} == {
-        *((DAYS[0], 18), *((DAYS[1], hour) for hour in (0, 6, 12, 18)))
+        *((DAYS[0], 0), *((DAYS[1], hour) for hour in (0, 6, 12, 18)))
     }
 
     # Its end comes with the third day, and is written into the first. Some events of the third day come twice.

@@ -28,7 +28,6 @@ from support.pipeline.table_files import write_rows
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM is slow on a busy machine
 
 _EVERY_MINUTES = 4
-_DAYS_LATER = 3
 _SILENCE = timedelta(minutes=5)
 
 Rows = list[dict[str, Any]]
@@ -97,30 +96,38 @@ def _files(tables: Tables, day: date = DAY) -> dict[int, str]:
 def test_new_events_change_only_the_pieces_that_are_not_earlier_and_all_rows_are_right(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    tables, so_far, another_day = Tables(str(tmp_path)), Rows(), DAY + timedelta(days=_DAYS_LATER)
+    """The running day has pieces, and a past day that is derived as a whole is one file."""
+    tables, so_far, past, next_day = Tables(str(tmp_path)), Rows(), DAY - timedelta(days=3), DAY + timedelta(days=1)
 
-    def kept_after(batch: str, rows: Rows) -> list[int]:
-        """Derive after a new batch, and check all rows. Return the pieces that were not written again."""
+    def kept_after(batch: str, rows: Rows, days: Sequence[date]) -> list[int]:
+        """Derive these days after a new batch, and check all rows. Return the pieces that were not written again."""
         write_events(tmp_path, batch, rows)
         so_far.extend(rows)
-        before = _files(tables) if batch != "b-0" else {}
-        assert derive(spark, tables, DeriveRules()) == [DAY, another_day]
+        before = _files(tables) if batch != "first" else {}
+        assert derive(spark, tables, DeriveRules()) == days
         assert_equal_tables(tmp_path, derived_tables([*map(event_of_row, so_far)], Records(), Rules()))
-        return [hour for hour, path in _files(tables).items() if before.get(hour) == path]
+        return sorted(hour for hour, path in _files(tables).items() if before.get(hour) == path)
 
-    first = [*_verdicts(0, 720), *_verdicts(0, 720, day=_DAYS_LATER)]
+    first = [*_verdicts(0, 720), *_verdicts(0, 720, day=-3)]
     # By the log end that is twice as high, the age of this verdict would be extrapolated. That log end is later.
     first += [_behind(100, 400, 1_000)]
-    assert kept_after("b-0", first) == []
-    assert sorted(_files(tables)) == sorted(_files(tables, another_day)) == [0, 6]
-    before = _files(tables, another_day)
+    assert kept_after("first", first, [past, DAY]) == []
+    assert ([*_files(tables, past)], sorted(_files(tables))) == ([0], [0, 6])
     late = _verdicts(372, 720, consumer="late", log_id="another")
-    # Log ends change each piece of the other day.
-    write_rows(tmp_path, "ends", [log_end_row(_DAYS_LATER * 86_400, 1, "u")], batch="b-ends")
-    grown = [*_verdicts(720, 1_100), *late, *_verdicts(720, 1_080, day=_DAYS_LATER), _behind(900, 1_600, 1_700)]
-    assert kept_after("b-12", grown) == [0]
-    assert sorted(_files(tables)) == [0, 6, 12, 18]
-    assert not {*before.values()} & {*_files(tables, another_day).values()}
+    grown = [*_verdicts(720, 1_100), *late, *_verdicts(720, 1_080, day=-3), _behind(900, 1_600, 1_700)]
+    assert kept_after("grown", grown, [past, DAY]) == [0]
+    assert ([*_files(tables, past)], sorted(_files(tables))) == ([0], [0, 6, 12, 18])
+    # After midnight, the day keeps its pieces until an event changes the first one.
+    assert kept_after("midnight", [*_verdicts(1_428, 1_440), *_verdicts(0, 12, day=1)], [DAY, next_day]) == [0, 6, 12]
+    # These samples also change the rates on both sides of two midnights.
+    late = [row for day, minute in ((-1, 1_439), (0, 1), (0, 1_437)) for row in _verdicts(minute, minute + 1, day=day)]
+    assert kept_after("late", [row | {"log_id": "late"} for row in late], [DAY - timedelta(days=1), DAY]) == []
+    assert [*_files(tables)] == [*_files(tables, DAY - timedelta(days=1))] == [0]
+    assert sorted(_files(tables, next_day)) == [0]
+    # Log ends change each piece of the running day.
+    write_rows(tmp_path, "ends", [log_end_row(86_400, 1, "u")], batch="ends")
+    assert kept_after("running", _verdicts(700, 804, day=1), [next_day]) == [0]
+    assert [*_files(tables, next_day)] == [0]
 
 
 # --- Runs of verdicts ---
