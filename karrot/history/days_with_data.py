@@ -5,11 +5,16 @@ the versions of the note sees all tables of one run, and a day without incidents
 """
 
 from datetime import date
+from typing import Annotated
 
 import msgspec
 
 NOTE = "_derived.json"
 """The name of the note of derived days, in the directory of the tables."""
+
+
+Version = Annotated[int, msgspec.Meta(ge=0, lt=10**8)]
+"""A version of a table. deltalake looks for each number up to it, so a damaged one could take for ever."""
 
 
 class Derived(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -36,7 +41,7 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     rules: str = ""
     days: dict[date, Derived] = {}
     unfinished: dict[date, Derived] = {}
-    versions: dict[str, int] = {}
+    versions: dict[str, Version] = {}
 
 
 def day_of(entry: str) -> date | None:

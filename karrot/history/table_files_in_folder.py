@@ -58,7 +58,7 @@ def listed(place: str, options: Mapping[str, str], version: int | None) -> Seque
     try:
         table = open_table(place, options, version)
         return None if table is None else data_files(table)
-    except (DeltaError, OverflowError) as error:  # OverflowError: the version is below 0 or far too large
+    except DeltaError as error:
         raise HistoryError(f"{place} cannot be read: {why(error)}") from error
 
 

@@ -291,6 +291,9 @@ def test_a_day_is_held_for_incidents_if_it_has_verdicts_of_the_last_run_of_deriv
         pytest.param("{}", id="an empty object"),
         pytest.param('{"days": {"2026-11-20": {"files": "0f"}}}', id="a note without versions"),
         pytest.param('{"versions": {"verdict_runs": "new"}}', id="a version that is not a number"),
+        pytest.param('{"versions": {"verdict_runs": -1}}', id="a version below 0"),
+        # deltalake would look for each of these numbers in the log.
+        pytest.param('{"versions": {"verdict_runs": 9223372036854775807}}', id="a version that is far too large"),
         pytest.param('{"versions": ["verdict_runs"]}', id="a list of versions"),
         pytest.param("[" * 200_000, id="too many levels"),
         pytest.param('{"else": ' + "[" * 200_000, id="too many levels below another key"),
@@ -308,15 +311,9 @@ def test_without_a_note_with_versions_the_newest_tables_are_read_and_incidents_a
 def test_a_table_that_the_note_names_must_exist_at_this_version(tables: Path, history: History) -> None:
     write_rows(tables, "lag_minute", [lag_minute_row(0, 5)])
     write_rows(tables, "incidents", [incident_row(0, 1)])
-    note = tables / "_derived.json"
-    for versions, sentence in (
-        ({"lag_minute": 1, "incidents": 2}, r"incidents cannot be read: .*version"),
-        ({"lag_minute": 1, "incidents": -1}, "incidents cannot be read"),
-        ({"lag_minute": 1, "incidents": 2**70}, "incidents cannot be read"),
-    ):
-        note.write_text(json.dumps({"versions": versions}))
-        with pytest.raises(HistoryError, match=sentence):
-            history.groups(WHOLE)
+    (tables / "_derived.json").write_text(json.dumps({"versions": {"lag_minute": 1, "incidents": 2}}))
+    with pytest.raises(HistoryError, match=r"incidents cannot be read: .*version"):
+        history.groups(WHOLE)
     write_note(tables)
     shutil.rmtree(tables / "incidents")
     with pytest.raises(HistoryError, match=r"has no table incidents, but _derived\.json names it: copy the table, or"):

@@ -51,6 +51,7 @@ def test_the_history_reads_the_tables_that_spark_writes(spark: "SparkSession", t
         pytest.param(b'{"days": ["2026-11-20"]}', id="a list of days"),
         pytest.param(b'{"days": {"20261120": null}}', id="a null day in the basic format"),
         pytest.param(b'{"days": {"20261120": {"files": "0f"}}}', id="a day in the basic format"),
+        pytest.param(b'{"versions": {"incidents": 9223372036854775807}}', id="a version that is far too large"),
         pytest.param(b'{"days": {"2026-11-20": {"files": "0f"}}, "versions": {}}', id="a sound note"),
     ],
 )

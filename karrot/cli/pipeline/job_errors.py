@@ -64,7 +64,7 @@ def in_a_sentence(error: Exception, asked: Mapping[str, Any]) -> Refused | None:
     if isinstance(error, Refused):
         return error
     if isinstance(error, OSError):
-        return (Refused if isinstance(error, FileNotFoundError) else NotDone)(str(error))
+        return (Refused if isinstance(error, FileNotFoundError) else NotDone)(_with_remedy(str(error)))
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -79,7 +79,7 @@ def in_a_sentence(error: Exception, asked: Mapping[str, Any]) -> Refused | None:
         case ConnectorMissing() | NoRecords() | PropertiesError():
             return Refused(str(error))
         case ClusterError() | LeaseHeld() | LeaseLost() | OtherFormat() | TablesChanged() | UnreadableTable():
-            return NotDone(f"Kafka: {error}" if isinstance(error, ClusterError) else str(error))
+            return NotDone(f"Kafka: {error}" if isinstance(error, ClusterError) else _with_remedy(str(error)))
         case PySparkException() | Py4JJavaError():
             properties: Mapping[str, str] = {}
             with suppress(PropertiesError):  # a job without Kafka did not read the file
@@ -94,8 +94,11 @@ def why_it_failed(said: str) -> str:
 
     The error with a code names the file or table, and the last error gives the reason. Users need both.
     """
-    to_do = next((text for pattern, text in _TO_DO if pattern.search(said)), None)
-    error = s3_url(_error_in(said))
+    return _with_remedy(s3_url(_error_in(said)), said)
+
+
+def _with_remedy(error: str, said: str = "") -> str:
+    to_do = next((text for pattern, text in _TO_DO if pattern.search(said or error)), None)
     return error if to_do is None else f"{error.rstrip('.')}. {to_do}"
 
 

@@ -430,8 +430,10 @@ def read_note(spark: SparkSession, tables: Tables) -> Note:
     try:
         text = read_text(spark, tables.path(NOTE))
     except UnicodeDecodeError:
-        return Note()
-    note = Note() if text is None else note_of(text.encode())
+        text = "not UTF-8"
+    note = note_of((text or "").encode())
+    if note == Note() and text not in (None, "{}"):
+        _log.warning("the note of derived days is damaged: derive makes every day again", code="note_damaged")
     is_whole = all(exists(spark, tables.path(name, LOG)) for name in note.versions)
     return note if is_whole else msgspec.structs.replace(note, rules="", days={})
 

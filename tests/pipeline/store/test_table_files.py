@@ -2,6 +2,7 @@ import datetime as dt
 import os
 import shutil
 import threading
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from deltalake import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from structlog.testing import capture_logs
 
-from karrot.cli.pipeline.job_errors import why_it_failed
+from karrot.cli.pipeline.job_errors import in_a_sentence, why_it_failed
 from karrot.history.days_with_data import Derived, Note, note_of
 from karrot.history.delta_tables import DataFile
 from karrot.pipeline.schemas_and_conversions import (
@@ -31,6 +33,7 @@ from karrot.pipeline.store.compact_and_expire import compact, convert
 from karrot.pipeline.store.table_files import Tables, TablesChanged, UnreadableTable, read_note, write_note
 from karrot.pipeline.store.write_lease import EVENTS, writing
 from support.pipeline.event_rows import frame_of_rows
+from support.service.small_volume import small_volume
 
 _DAY = dt.date(2026, 11, 20)
 _NEXT = dt.date(2026, 11, 21)
@@ -344,6 +347,41 @@ def test_a_damaged_log_is_an_error_that_names_the_table(spark: SparkSession, tmp
         tables.days(spark, "status_intervals")
     with pytest.raises(UnreadableTable, match=r"/status_intervals cannot be read: "):
         _replace(tables, spark, _NEXT, "b")
+
+
+def test_a_damaged_note_is_an_empty_note_with_a_warning(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+    with capture_logs() as logs:
+        write_note(spark, tables, Note())
+        assert read_note(spark, tables) == Note()
+    assert logs == []
+    for note in (b"\xff", b'{"rules', b'{"rules": "r", "versions": {"incidents": 9223372036854775807}}'):
+        (tmp_path / "_derived.json").write_bytes(note)
+        with capture_logs() as logs:
+            assert read_note(spark, tables) == Note()
+        assert [line["code"] for line in logs] == ["note_damaged"]
+
+
+def test_a_full_disk_during_a_commit_is_an_error_that_says_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
+    tables, log = Tables(str(tmp_path)), tmp_path / "status_intervals" / "_delta_log"
+    _replace(tables, spark, _DAY, "a")
+    with small_volume(tmp_path / "volume", 1 << 20) as volume:
+        shutil.move(log, volume / "log")
+        log.symlink_to(volume / "log")
+        with suppress(OSError):
+            (volume / "filling").write_bytes(bytes(1 << 20))
+        with pytest.raises(UnreadableTable) as failed:
+            _replace(tables, spark, _NEXT, "b")
+        ending = in_a_sentence(failed.value, {})
+        assert ending is not None
+        assert "/status_intervals cannot be written: " in ending.message
+        assert ending.message.endswith(
+            "No space left on device (os error 28). The disk is full: free some space and run the command again. It "
+            "repeats what was not finished."
+        )
+        (volume / "filling").unlink()
+        _replace(tables, spark, _NEXT, "b")
+        assert _consumers(tables, spark) == ["a", "b"]
 
 
 def test_a_commit_that_a_power_failure_left_empty_is_no_commit(spark: SparkSession, tmp_path: Path) -> None:
