@@ -46,7 +46,12 @@ class Compacted(NamedTuple):
 
 def compact(spark: SparkSession, tables: Tables, *, keep: timedelta, today: date) -> Compacted:
     """Drop the days older than ``keep``, merge the days before ``today`` that have more than one file, and clean up."""
-    dropped = _drop(spark, tables, today - keep)
+    dropped, note = _drop(spark, tables, today - keep), read_note(spark, tables)
+    if dropped:
+        kept, unfinished = (
+            {day: each for day, each in noted.items() if day >= today - keep} for noted in (note.days, note.unfinished)
+        )
+        note = _write_note(spark, tables, replace(note, days=kept, unfinished=unfinished))
     files = {name: tables.files(spark, name) for name in STREAMED}
     before = by_day({name: files[name] for name in WATCHED})
     merged, count = 0, 0
@@ -65,7 +70,7 @@ def compact(spark: SparkSession, tables: Tables, *, keep: timedelta, today: date
                 merged, count = merged + len(of_day), count + len(made)
     # A merged day keeps its rows, so derive need not make the day again. If ingest has added a batch to the day since
     # `before`, the batch is not in `after`, and derive makes the day again.
-    note, after = read_note(spark, tables), by_day({name: files[name] for name in WATCHED})
+    after = by_day({name: files[name] for name in WATCHED})
     known = {day: done for day, done in note.days.items() if done.files == digest(before.get(day, ()))}
     renamed = {day: replace(done, files=digest(after[day])) for day, done in known.items() if day in after}
     note = _write_note(spark, tables, replace(note, days=note.days | renamed))
@@ -83,19 +88,13 @@ def _write_note(spark: SparkSession, tables: Tables, note: Note) -> Note:
 
 
 def _drop(spark: SparkSession, tables: Tables, oldest: date) -> list[date]:
-    """Drop the days before ``oldest`` from every table and from the note. Keep incidents that last longer."""
+    """Drop the days before ``oldest`` from every table. Keep incidents that last longer."""
     dropped: set[date] = set()
     for name in TABLES:
         lasting = _drop_ended(spark, tables, oldest) if name == "incidents" else frozenset[date]()
         if days := {day for day in tables.days(spark, name) if day < oldest and day not in lasting}:
             tables.drop_days(spark, name, days)
             dropped |= days
-    if dropped:
-        note = read_note(spark, tables)
-        kept, unfinished = (
-            {day: each for day, each in noted.items() if day >= oldest} for noted in (note.days, note.unfinished)
-        )
-        _write_note(spark, tables, replace(note, days=kept, unfinished=unfinished))
     return sorted(dropped)
 
 

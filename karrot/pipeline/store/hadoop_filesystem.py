@@ -155,21 +155,16 @@ def rows_in(spark: SparkSession, path: str) -> int:
         return int(reader.getRecordCount())
 
 
-def flush_files(spark: SparkSession, directory: str) -> None:
-    """Flush the files and names below a local directory to the disk. Other file systems flush a file at its closing."""
+def flush_files(spark: SparkSession, directory: str, since_s: float = 0) -> None:
+    """Flush the files below a local directory that were written since a time (epoch seconds), and all names.
+
+    Other file systems flush a file at its closing.
+    """
     if (local := local_path(spark, directory)) and local.is_dir():
         for entry in [*local.rglob("*"), local, *local.parents[:2]]:
-            flush(entry)
-
-
-def flush_new(spark: SparkSession, directory: str, since_s: float) -> None:
-    """Flush the files of a local directory that were written since a time (epoch seconds), and their names."""
-    if local := local_path(spark, directory):
-        for entry in local.iterdir():
-            if entry.stat().st_mtime >= since_s:
-                flush(entry)
-        for folder in (local, *local.parents[:2]):
-            flush(folder)
+            with suppress(FileNotFoundError):  # another command has renamed its new entry of a log
+                if entry.is_dir() or entry.stat().st_mtime >= since_s:
+                    flush(entry)
 
 
 def remove_empty_folders(spark: SparkSession, directory: str, *, older_than: timedelta) -> None:
@@ -223,8 +218,6 @@ def create_new(spark: SparkSession, path: str, text: str) -> None:
 
 def modified_ms(spark: SparkSession, path: str) -> int | None:
     """Return the time of a file's last write, by its file system's clock; ``None`` if the file does not exist."""
-    if local := local_path(spark, path):
-        return local.stat().st_mtime_ns // 1_000_000 if local.exists() else None
     status = _unless_missing(partial(_hadoop(spark, path).getFileStatus, _path(spark, path)))
     return None if status is None else int(status.getModificationTime())
 

@@ -51,7 +51,6 @@ from karrot.pipeline.store.hadoop_filesystem import (
     delta_place,
     exists,
     flush_files,
-    flush_new,
     listing,
     literal,
     local_path,
@@ -264,9 +263,10 @@ class Tables:
         self._commit(spark, name, (), lambda file: file.day in days)
 
     def newest(self, spark: SparkSession, names: Iterable[str]) -> dict[str, int]:
-        """The newest versions of the tables with these names that exist."""
-        found = ((name, self._open(spark, name)) for name in names)
-        return {name: table.version() for name, table in found if table is not None}
+        """The newest versions of the tables with these names that exist, by the names of the entries in their logs."""
+        logs = {name: listing(spark, self.path(name, LOG)) for name in names}
+        found = {name: [int(each[:20]) for each in log if each[:20].isdecimal()] for name, log in logs.items()}
+        return {name: max(versions) for name, versions in found.items() if versions}
 
     def vacuum(self, spark: SparkSession, name: str, keep: int | None) -> None:
         """Delete the files that no version of the last `READERS_HOURS` has, nor the version ``keep``.
@@ -361,7 +361,7 @@ class Tables:
             except (DeltaError, OSError) as error:
                 raise UnreadableTable(f"{s3_url(self.path(name))} cannot be written: {why(error)}") from error
             else:
-                flush_new(spark, self.path(name, LOG), began_s - _FLUSHED_S)
+                flush_files(spark, self.path(name, LOG), began_s - _FLUSHED_S)
                 return after
         raise AssertionError  # the last attempt raises
 
