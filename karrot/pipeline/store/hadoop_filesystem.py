@@ -17,7 +17,7 @@ from contextlib import closing, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 from urllib.parse import unquote, urlsplit
 
 import pyarrow.parquet as pq
@@ -115,33 +115,25 @@ def listing(spark: SparkSession, path: str) -> list[str]:
 
 def make_directory(spark: SparkSession, path: str) -> None:
     """Create a directory and its missing parents."""
-    if local := local_path(spark, path):
-        local.mkdir(parents=True, exist_ok=True)
-    else:
-        _hadoop(spark, path).mkdirs(_path(spark, path))
+    _hadoop(spark, path).mkdirs(_path(spark, path))
 
 
-class FoundFile(NamedTuple):
-    """A file, its path below the listed directory, and its size in bytes."""
+def data_files_below(spark: SparkSession, directory: str) -> dict[str, int]:
+    """Return the size of each file below a directory in bytes, by its path there.
 
-    path: str
-    size: int
-
-
-def data_files_below(spark: SparkSession, directory: str) -> list[FoundFile]:
-    """List the files below a directory, without those whose name begins with ``.`` or ``_``."""
+    A file whose name begins with ``.`` or ``_`` is left out.
+    """
     if local := local_path(spark, directory):
         paths = (path for path in local.rglob("*") if path.name[0] not in "._" and path.is_file())
-        return sorted(FoundFile(path.relative_to(local).as_posix(), path.stat().st_size) for path in paths)
+        return {path.relative_to(local).as_posix(): path.stat().st_size for path in paths}
     files, root = _hadoop(spark, directory), _path(spark, directory)
     found = _unless_missing(partial(files.listFiles, root, True))
-    above, listed = f"{plain_url(str(files.makeQualified(root).toString()))}/", list[FoundFile]()
+    above, sizes = f"{plain_url(str(files.makeQualified(root).toString()))}/", dict[str, int]()
     while found is not None and found.hasNext():
         status = found.next()
         if status.getPath().getName()[0] not in "._":
-            path = plain_url(str(status.getPath().toString())).removeprefix(above)
-            listed.append(FoundFile(path, int(status.getLen())))
-    return sorted(listed)
+            sizes[plain_url(str(status.getPath().toString())).removeprefix(above)] = int(status.getLen())
+    return sizes
 
 
 def rows_in(spark: SparkSession, path: str) -> int:

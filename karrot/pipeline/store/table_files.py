@@ -302,8 +302,8 @@ class Tables:
             df.write.options(**_WRITER, **options).partitionBy(*by).parquet(path, compression="zstd")
             flush_files(spark, path)
             found = [
-                DataFile.at(f"{folder}/{file.path}", file.size, rows_in(spark, f"{path}/{file.path}"))
-                for file in data_files_below(spark, path)
+                DataFile.at(f"{folder}/{below}", size, rows_in(spark, f"{path}/{below}"))
+                for below, size in data_files_below(spark, path).items()
             ]
         except BaseException:
             delete(spark, path)
