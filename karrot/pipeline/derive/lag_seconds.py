@@ -95,21 +95,21 @@ def sample_spans(seen: DataFrame, longest: timedelta, *, within: Sequence[str] =
     return paired.select(*within, life, "at_ms", "end_offset", "next_ms", "next_offset")
 
 
-def with_log_end(
-    rows: DataFrame, ends: DataFrame, name: str, within: Sequence[str], *, sampled: str, asked: str
+def with_last(
+    rows: DataFrame, samples: DataFrame, name: str, within: Sequence[str], *, sampled: str, asked: str
 ) -> DataFrame:
     """Add to each row, in the column ``name``, the last sample whose ``sampled`` is at most the row's ``asked``.
 
-    Of samples with equal ``sampled``, the row gets the latest. ``ends`` are `sample_spans`. The as-of join
-    is a union of rows and samples, ordered by place. Each row takes the last sample before it.
+    Of samples with equal ``sampled``, the row gets the latest by ``at_ms``. The as-of join is a union of rows and
+    samples, ordered by place. Each row takes the last sample before it.
     """
-    span = F.struct(*(each for each in ends.columns if each not in within))
+    span = F.struct(*(each for each in samples.columns if each not in within))
     row = F.struct(*rows.columns)
-    samples = ends.select(*within, F.col(sampled).alias("place"), F.col("at_ms").alias("tie"), span.alias("span"))
+    placed = samples.select(*within, F.col(sampled).alias("place"), F.col("at_ms").alias("tie"), span.alias("span"))
     asking = rows.select(*within, F.col(asked).alias("place"), F.lit(_LAST).alias("tie"), row.alias("row"))
     order = Window.partitionBy(*within).orderBy("place", "tie").rowsBetween(Window.unboundedPreceding, 0)
     return (
-        samples.unionByName(asking, allowMissingColumns=True)
+        placed.unionByName(asking, allowMissingColumns=True)
         .withColumn(name, F.last("span", ignorenulls=True).over(order))
         .where(F.col("row").isNotNull())
         .select("row.*", name)
@@ -137,7 +137,7 @@ def age_from_samples(rows: DataFrame, spans: DataFrame, within: Sequence[str]) -
     the committed offset was reached in a time without samples. It is extrapolated from samples until ``until_ms``.
     """
     bounded = _bounded(spans, within)
-    placed = with_log_end(rows, bounded, "sample", within, sampled="at_ms", asked="at_ms")
+    placed = with_last(rows, bounded, "sample", within, sampled="at_ms", asked="at_ms")
     committed, oldest = F.col("committed_offset"), F.col("sample.oldest")
     is_older = committed < oldest.end_offset
     # Extrapolation uses the first sample that is as far above the oldest sample as the commit is below it. This sample
@@ -146,7 +146,7 @@ def age_from_samples(rows: DataFrame, spans: DataFrame, within: Sequence[str]) -
     asking = placed.withColumns(
         {"life": F.col("sample.life"), "oldest": oldest, "asked": F.when(is_older, mirrored).otherwise(committed)}
     )
-    found = with_log_end(asking, bounded, "found", (*within, "life"), sampled="end_offset", asked="asked")
+    found = with_last(asking, bounded, "found", (*within, "life"), sampled="end_offset", asked="asked")
     return found.withColumn("age", _age()).drop("sample", "life", "oldest", "asked", "found")
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.derive.lag_seconds import seconds_behind, with_log_end
+from karrot.pipeline.derive.lag_seconds import seconds_behind, with_last
 from karrot.pipeline.schemas_and_conversions import LOG, PARTITION, PARTITION_LAG_MINUTE, columns_of
 
 FORGOTTEN: Final = timedelta(days=31)
@@ -28,17 +28,20 @@ def partition_lag_minute(
 
     - ``before``: the commits that `carried` took over from the day before.
     - ``ends``: the `sample_spans` of this day and of the day before. Only samples with ``is_of_day`` make rows.
-    - ``owners``: the owner of each partition, with the beginning and the end of the time in which it had the partition.
+    - ``owners``: the `karrot.pipeline.derive.rebalances.owners` of each partition.
 
     Lag is the log end at the row's timestamp minus the committed offset. Lag in seconds is how long ago the log end was
     at the committed offset; if that was before the first sample, it is unknown. A sample is valid for ``longest``.
     """
     is_seen = (F.col("lag") == 0) | (F.col("crossed.end_offset") == F.col("committed_offset"))
     method = F.when(F.col("lag_seconds").isNull(), "unknown").when(is_seen, "observed").otherwise("interpolated")
-    lags = _with_end(_minutes(commits, before, ends), ends, longest)
-    timed = with_log_end(lags, ends, "crossed", (*LOG, "life"), sampled="end_offset", asked="committed_offset")
+    minutes = _minutes(commits, before, ends)
+    lasting = with_last(minutes, owners, "owner", PARTITION, sampled="at_ms", asked="at_ms")
+    owner = F.when(F.col("at_ms") < F.col("owner.until_ms"), F.col("owner.owner"))
+    lags = _with_end(lasting.withColumn("owner", owner), ends, longest)
+    timed = with_last(lags, ends, "crossed", (*LOG, "life"), sampled="end_offset", asked="committed_offset")
     complete = timed.withColumn("lag_seconds", seconds_behind()).withColumn("method", method)
-    return _with_owner(complete, owners).select(*columns_of(PARTITION_LAG_MINUTE), F.to_date("minute").alias("day"))
+    return complete.select(*columns_of(PARTITION_LAG_MINUTE), F.to_date("minute").alias("day"))
 
 
 def carried(rows: DataFrame) -> DataFrame:
@@ -96,7 +99,7 @@ def _with_end(rows: DataFrame, ends: DataFrame, longest: timedelta) -> DataFrame
     because the log had reached that offset. A commit beyond the next sample, or beyond the last one, is ``negative``:
     the commit or the sample is wrong or old. If the difference of two numbers exceeds 64 bits, the lag is unknown.
     """
-    as_of = with_log_end(rows, ends, "sample", LOG, sampled="at_ms", asked="at_ms")
+    as_of = with_last(rows, ends, "sample", LOG, sampled="at_ms", asked="at_ms")
     sample, committed, at_ms = F.col("sample"), F.col("committed_offset"), F.col("at_ms")
     share = F.try_divide(at_ms - sample.at_ms, sample.next_ms - sample.at_ms)
     grown = F.floor(share * F.try_subtract(sample.next_offset, sample.end_offset) + 0.5)
@@ -111,13 +114,6 @@ def _with_end(rows: DataFrame, ends: DataFrame, longest: timedelta) -> DataFrame
             "negative": F.when(ended < committed, 1).otherwise(0).cast("bigint"),
         }
     )
-
-
-def _with_owner(rows: DataFrame, owners: DataFrame) -> DataFrame:
-    theirs = owners.select(*PARTITION, "owner", "from_ms", "until_ms")
-    had = (F.col("at_ms") >= F.col("from_ms")) & (F.col("at_ms") < F.col("until_ms"))
-    same = [rows[name] == theirs[name] for name in PARTITION]
-    return rows.join(theirs, [*same, had], "left").select(*(rows[name] for name in rows.columns), "owner")
 
 
 def _minute(at_ms: str) -> Column:

@@ -1,5 +1,6 @@
 """Makes ``rebalances``, and the owner of each partition over time, from the records of a group's metadata."""
 
+from datetime import date
 from typing import Final
 
 from pyspark.sql import DataFrame, Window
@@ -7,63 +8,63 @@ from pyspark.sql import functions as F
 
 from karrot.pipeline.schemas_and_conversions import GROUP, PARTITION, REBALANCES, columns_of
 
-_STATE: Final = ("generation", "protocol", "leader")
-_RECORD: Final = ("log_ts_ms", "log_offset")
 _FOREVER_MS: Final = 2**63 - 1
 
 
-def rebalances(members: DataFrame) -> DataFrame:
-    """Make ``rebalances`` from ``members``: a row for each record whose generation differs from the record before.
+def group_records(members: DataFrame, day: date) -> DataFrame:
+    """Make a row per metadata record of ``day``, and of the last millisecond with a record of the group before it.
 
-    A partition moved if its owner differs from its owner in the record before. "No owner" also differs from an owner.
-    Two members are the same if their instance ids are equal or, without instance ids, if their member ids are. So a
-    consumer that restarts without an instance id is another member. The record of a deleted group has no generation and
-    no row.
+    ``owned`` are the group's partitions with their members and owners. This assignment holds until ``until_ms``, the
+    time of the group's next record. The owner is the member's host, as in Burrow. If the host is unknown, the owner is
+    the client id; without a client id, it is the member id. ``before`` is from the group's record before.
     """
-    in_log = Window.partitionBy(*GROUP).orderBy(*_RECORD)
-    changed = ~F.col("generation").eqNullSafe(F.lag("generation").over(in_log))
-    # Partitions that are in only one of the two sets, or have another owner in the other set.
-    owned, before = F.col("owned"), F.col("owned_before")
-    differing = F.array_union(F.array_except(owned, before), F.array_except(before, owned))
-    partitions = F.array_distinct(F.transform(differing, lambda pair: F.struct(pair.topic, pair.partition)))
-    moved = F.when(F.col("was_known"), F.size(partitions))
-    compared = _records(members).withColumns(
-        {
-            "changed": changed,
-            "was_known": F.lag(F.lit(True), 1, False).over(in_log),
-            "owned_before": F.lag("owned").over(in_log),
-        }
-    )
-    return (
-        compared.where(F.col("changed") & F.col("generation").isNotNull())
-        .select("*", F.timestamp_millis("log_ts_ms").alias("at"), moved.cast("int").alias("moved_partitions"))
-        .select(*columns_of(REBALANCES), F.to_date("at").alias("day"))
-    )
-
-
-def _records(members: DataFrame) -> DataFrame:
-    """Make a row per metadata record of a group; ``owned`` is the set of the group's partitions with their owners."""
-    who = F.coalesce("instance_id", "member_id")
-    pair = F.struct("topic", "partition", who.alias("owner"))
-    return members.groupBy(*GROUP, *_RECORD, *_STATE).agg(
-        F.count_distinct("member_id").cast("int").alias("members"),
-        F.collect_set(F.when(F.col("topic").isNotNull(), pair)).alias("owned"),
-    )
-
-
-def owners(members: DataFrame) -> DataFrame:
-    """Make ``cluster``, ``consumer``, ``topic``, ``partition``, ``owner``, ``from_ms``, ``until_ms`` from ``members``.
-
-    An assignment holds until the group's next record. The owner is the member's host, as in Burrow. If the host is
-    unknown, the owner is the client id; without a client id, it is the member id.
-    """
-    records = members.select(*GROUP, *_RECORD).distinct()
-    next_ms = F.lead("log_ts_ms").over(Window.partitionBy(*GROUP).orderBy(*_RECORD))
-    lasting = records.withColumn("until_ms", F.coalesce(next_ms, F.lit(_FOREVER_MS)))
+    before = F.max(F.when(F.col("day") < F.lit(day), F.col("log_ts_ms")))
+    begins = members.groupBy(*GROUP).agg(F.coalesce(before, F.lit(0)).alias("begins_ms"))
+    # Without the broadcast, Spark would sort the members of all days.
+    needed = members.join(F.broadcast(begins), on=list(GROUP)).where("log_ts_ms >= begins_ms")
     names = (F.when(F.col(name) != "", F.col(name)) for name in ("client_host", "client_id", "member_id"))
-    assigned = members.where(F.col("topic").isNotNull()).select(*PARTITION, *_RECORD, F.coalesce(*names).alias("owner"))
-    return (
-        assigned.join(lasting, on=[*GROUP, *_RECORD])
-        .groupBy(*PARTITION, F.col("log_ts_ms").alias("from_ms"), "until_ms")
-        .agg(F.min("owner").alias("owner"))
+    member, owner = F.coalesce("instance_id", "member_id").alias("member"), F.coalesce(*names).alias("owner")
+    owned = F.when(F.col("topic").isNotNull(), F.struct("topic", "partition", member, owner))
+    records = needed.groupBy(*GROUP, "log_ts_ms", "log_offset", "generation", "protocol", "leader").agg(
+        F.size(F.collect_set("member_id")).alias("members"), F.sort_array(F.collect_set(owned)).alias("owned")
     )
+    in_log = Window.partitionBy(*GROUP).orderBy("log_ts_ms", "log_offset")
+    until_ms, previous = F.lead("log_ts_ms", 1, _FOREVER_MS), F.lag(F.struct("generation", "owned"))
+    return records.withColumns({"until_ms": until_ms.over(in_log), "before": previous.over(in_log)})
+
+
+def newest(records: DataFrame) -> DataFrame:
+    """Keep each group's newest record. The next day begins with these records."""
+    return records.where(F.col("until_ms") == _FOREVER_MS).drop("before")
+
+
+def rebalances(records: DataFrame) -> DataFrame:
+    """Make ``rebalances`` from `group_records`: a row for each whose generation differs from the record before.
+
+    A partition moved if its member differs from its member in the record before. "No member" also differs from a
+    member. Two members are the same if their instance ids are equal or, without instance ids, if their member ids are.
+    So a consumer that restarts without an instance id is another member. The record of a deleted group has no
+    generation and no row.
+    """
+    before = F.col("before")
+    now, then = (
+        F.transform(owned, lambda each: F.struct(each.topic, each.partition, each.member))
+        for owned in (F.col("owned"), before.owned)
+    )
+    # Partitions that are in only one of the two sets, or have another member in the other set.
+    differing = F.array_union(F.array_except(now, then), F.array_except(then, now))
+    partitions = F.array_distinct(F.transform(differing, lambda each: F.struct(each.topic, each.partition)))
+    moved = F.when(before.isNotNull(), F.size(partitions)).alias("moved_partitions")
+    is_new = F.col("generation").isNotNull() & ~F.col("generation").eqNullSafe(before.generation)
+    timed = records.where(is_new).select("*", F.timestamp_millis("log_ts_ms").alias("at"), moved)
+    return timed.select(*columns_of(REBALANCES), F.to_date("at").alias("day"))
+
+
+def owners(records: DataFrame) -> DataFrame:
+    """Make the owners of each partition from `group_records`, with the time ``at_ms`` to before ``until_ms`` of each.
+
+    A partition has no two owners at a time.
+    """
+    assigned = records.select(*GROUP, F.col("log_ts_ms").alias("at_ms"), "until_ms", F.inline("owned"))
+    lasting = assigned.where("until_ms > at_ms")
+    return lasting.groupBy(*PARTITION, "at_ms", "until_ms").agg(F.min("owner").alias("owner"))

@@ -1,8 +1,8 @@
 """Derives ``offsets_minute``, ``partition_lag_minute`` and ``rebalances`` from commits, log ends and members.
 
-A partition has lag even while the group commits nothing. So a day begins with the newest commits of the days before,
-and the lag in seconds also uses the log-end samples of the day before. Each day leaves a mark: a hash of the rows that
-the next day needs. If the mark differs from the mark of the last run, the next day is derived again.
+A partition has lag even while the group commits nothing. So a day begins with the newest commits and owners of the days
+before, and the lag in seconds also uses the log-end samples of the day before. Each day leaves a mark: a hash of the
+rows that the next day needs. If the mark differs from the mark of the last run, the next day is derived again.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,7 +19,7 @@ from karrot.pipeline.derive.lag_minute import as_listings, filled, unheard
 from karrot.pipeline.derive.lag_seconds import log_end_samples, sample_spans
 from karrot.pipeline.derive.offsets_minute import offsets_minute
 from karrot.pipeline.derive.partition_lag_minute import FORGOTTEN, carried, partition_lag_minute
-from karrot.pipeline.derive.rebalances import owners, rebalances
+from karrot.pipeline.derive.rebalances import group_records, newest, owners, rebalances
 from karrot.pipeline.schemas_and_conversions import OFFSETS, UNIQUE_BY
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.streaming_queries import persisted
@@ -77,15 +77,15 @@ class PartitionLagJob:
         commits = _no_record_twice(self.tables.read(self.spark, "commits", days=[day], batches=True))
         self.tables.replace_days(offsets_minute(commits), "offsets_minute", [day])
         members = self._read("members", self._days_until("members", day, _MEMBERS_BACK))
-        self.tables.replace_days(rebalances(members).where(F.col("day") == F.lit(day)), "rebalances", [day])
         nearest_before = self._days_until("partition_lag_minute", day - _DAY, FORGOTTEN)[-1:]
         before = carried(self._read("partition_lag_minute", nearest_before))
         seen, midnight_ms = self._samples([day - _DAY, day]), int(datetime.combine(day, time(), UTC).timestamp()) * 1000
         spans = sample_spans(seen, self.longest).withColumn("is_of_day", F.col("at_ms") >= midnight_ms)
-        with persisted(spans) as ends:
-            lags = partition_lag_minute(commits, before, ends, owners(members), longest=self.longest)
+        with persisted(spans) as ends, persisted(group_records(members, day)) as records:
+            self.tables.replace_days(rebalances(records).where(F.col("day") == F.lit(day)), "rebalances", [day])
+            lags = partition_lag_minute(commits, before, ends, owners(records), longest=self.longest)
             self.tables.replace_days(lags, "partition_lag_minute", [day])
-            return self._handed(day, ends.where("is_of_day"))
+            return self._handed(day, ends.where("is_of_day"), newest(records))
 
     def _samples(self, days: Collection[date]) -> DataFrame:
         return log_end_samples(*(self._read(name, days) for name in ("ends", "partitions")))
@@ -99,14 +99,14 @@ class PartitionLagJob:
     def _days_until(self, name: str, last: date, back: timedelta) -> list[date]:
         return [day for day in self.tables.days(self.spark, name) if last - back <= day <= last]
 
-    def _handed(self, day: date, ends: DataFrame) -> DayHandover:
+    def _handed(self, day: date, ends: DataFrame, assigned: DataFrame) -> DayHandover:
         lags, margin = self._read("partition_lag_minute", [day]), F.lit(self.longest)
         midnight = F.lit(datetime.combine(day, time(), UTC))
         edges = lags.select(
             F.count_if(F.col("as_of") < midnight + margin).alias("head"),
             F.count_if(F.col("as_of") >= midnight + F.lit(_DAY) - margin).alias("tail"),
         )
-        handed = (carried(lags), ends.drop("next_ms", "next_offset"), self._read("members", [day]))
+        handed = (carried(lags), ends.drop("next_ms", "next_offset"), assigned)
         marks = reduce(DataFrame.unionByName, (_mark(each, place) for place, each in enumerate(handed)))
         mark = "-".join(str(row.mark) for row in sorted(marks.collect()))
         return DayHandover(mark, *edges.collect()[0])

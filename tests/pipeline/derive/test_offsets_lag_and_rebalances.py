@@ -1,6 +1,7 @@
 """Every row of every table that derive makes from verdicts, commits and log ends, against plain Python."""
 
 import datetime as dt
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from karrot.pipeline.derive.job import DeriveRules, derive
-from karrot.pipeline.derive.tables_from_commits import DayHandover, hand_on
+from karrot.pipeline.derive.tables_from_commits import DayHandover, PartitionLagJob, hand_on
 from karrot.pipeline.store.table_files import Tables
 from support.pipeline.event_rows import event_of_row, event_row, write_events
 from support.pipeline.expected_tables.all_tables import Records, Rules, derived_tables
@@ -139,6 +140,72 @@ def test_a_changed_state_at_the_end_of_a_day_changes_the_next_day() -> None:
     assert derived(days[2:], "abxy", before) == days[2:]
     assert derived(days[:1], "abcd", {}) == days
     assert derived(days[:1], "xyz!", None) == days[:1]
+
+
+def test_an_owner_lasts_for_thirty_days_and_a_late_record_changes_it_on_each_of_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    numbers, groups = [0, 29, 30, 31], ("settled", "static", "deleted")
+    days, later = [MIDNIGHT.date() + dt.timedelta(days=number) for number in numbers], 29 * _A_DAY
+    commits = [commit_row(number * _A_DAY + 60, name, 7) for number in numbers[1:] for name in groups]
+    members = [
+        *member_rows(10, "settled", 7, {"a": [0]}),
+        *(row | {"instance_id": "same"} for row in member_rows(10, "static", 1, {"a": [0, 1]})),
+        *(row | {"instance_id": "same"} for row in member_rows(later, "static", 2, {"b": [0, 1]})),
+        *member_rows(10, "deleted", 1, {"a": [0]}),
+        *(row | {"generation": None, "protocol": None} for row in member_rows(later, "deleted", 1, {})),
+        *member_rows(later + _A_DAY + 50, "deleted", 1, {"a": [0]}),
+    ]
+    write_rows(tmp_path, "commits", commits, batch="b-0")
+    write_rows(tmp_path, "members", members, batch="b-0")
+    tables = Tables(str(tmp_path))
+    job = PartitionLagJob(spark, tables, DeriveRules().longest)
+
+    def check(derived: Collection[dt.date], members: Rows) -> None:
+        records = Records(commits_of(commits), [], assignments_of(members))
+        expected = derived_tables([], records, Rules())
+        made = ("partition_lag_minute", "rebalances")
+        assert_equal_tables(tmp_path, {name: expected[name] for name in made})
+        assert [*derived] == days
+
+    handed = job.derive(days, {})
+    check(handed, members)
+    late = member_rows(20, "settled", 8, {"late": [0]})
+    write_rows(tmp_path, "members", late, batch="b-1")
+    check(job.derive(days[:1], {day: handover.mark for day, handover in handed.items()}), [*members, *late])
+    settled = _ask(tables, "partition_lag_minute", "owner", where="consumer = 'settled'")
+    assert settled == [("/late",), ("/late",), (None,)]
+
+
+def test_earlier_rebalances_of_a_group_add_no_rows_to_the_shuffles_of_a_day(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    last, rebalances = 6, 50
+
+    def shuffled(days: range) -> int:
+        path = tmp_path / f"{len(days)} days"
+        for at in (number * _A_DAY for number in days):
+            records = (member_rows(at + each, "reader", each, {"a": [0, 1], "b": [2]}) for each in range(rebalances))
+            write_rows(path, "members", [row for rows in records for row in rows], batch=f"b-{at}")
+        write_rows(path, "commits", [commit_row(last * _A_DAY + each, "reader", each) for each in range(rebalances)])
+        before = _rows_shuffled(spark).keys()
+        job = PartitionLagJob(spark, Tables(str(path)), DeriveRules().longest)
+        assert job.derive([MIDNIGHT.date() + dt.timedelta(days=last)], None)
+        return sum(rows for stage, rows in _rows_shuffled(spark).items() if stage not in before)
+
+    of_two_days, of_all_days = shuffled(range(last - 1, last + 1)), shuffled(range(last + 1))
+    assert rebalances < of_two_days <= of_all_days < of_two_days + rebalances
+
+
+def _rows_shuffled(spark: SparkSession) -> dict[int, int]:
+    """The number of rows that each of Spark's last 1,000 stages has written for a shuffle."""
+    gateway: Any = spark.sparkContext._gateway
+    context = spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    no_numbers, no_statuses = gateway.new_array(gateway.jvm.double, 0), gateway.jvm.java.util.ArrayList()
+    found = context.statusStore().stageList(None, False, False, no_numbers, no_statuses)
+    stages = [found.apply(number) for number in range(found.size())]
+    return {stage.stageId(): stage.shuffleWriteRecords() for stage in stages}
 
 
 def _check_every_row(tables: Tables) -> None:
