@@ -1,7 +1,7 @@
 """Answers a worker's requests over ASGI: stores events without Flask, and passes others to Flask in threads.
 
 The coroutine of an event passes the event to the log's writer, and answers after the commit. No thread waits for a
-client's request. Of other requests, only a small body of a POST is read.
+client's request. Of other requests, only a small body of a POST about mutes is read.
 """
 
 import asyncio
@@ -37,6 +37,7 @@ _SMALL = 16 << 10
 _ACCEPTED = head_of(webhook.ACCEPTED)
 _QUICK_PATHS = ("/healthz", "/readyz", "/heartbeat")
 _SCRAPED = "/metrics"
+_WITH_BODY = ("/mute", "/mutes")
 
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -172,7 +173,7 @@ class AsgiApplication:
         loop = asyncio.get_running_loop()
         client: Connection = scope["extensions"]["karrot"]
         body, length = bytearray(), int(_headers(scope).get("content-length", "0"))
-        if scope["method"] == "POST" and length <= _SMALL:
+        if scope["method"] == "POST" and path.endswith(_WITH_BODY) and length <= _SMALL:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._context.body_timeout):
                     while len(body) < length and (message := await receive())["type"] == "http.request":

@@ -1,17 +1,19 @@
 """Stores the events that Burrow posts to ``/burrow``. The answer 202 means that the event is stored.
 
 The headers are checked before the body is read. Karrot's server calls `admit`, `begin` and `refusal` without Flask,
-because Flask's request context costs more than an event. Under any other WSGI server, the Flask route is used.
+because Flask's request context costs more than an event.
 """
 
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import IO, NamedTuple, Protocol
+from typing import NamedTuple, NoReturn
 from urllib.parse import urlsplit
 
 import msgspec
 import structlog
 from flask import Blueprint, Response, current_app, request
+from werkzeug.exceptions import MethodNotAllowed
 
 from karrot.burrow.payload import MalformedPayload
 from karrot.event import SOURCE_HEADER, Source
@@ -28,11 +30,9 @@ LARGE_BODY = 1024 * 1024
 METHODS = ("POST", "PUT", "DELETE")
 _PATH = "/burrow"
 _SOURCE = SOURCE_HEADER.lower()
-_CHUNK = 64 * 1024
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,9})(?:\r\n|$)", re.IGNORECASE)
 _LOGGED_EVERY_MS = 60_000
-_LONGEST_NUMBER = 4300
-"""The most digits that Python converts to an integer."""
+_MOST_DIGITS = 20
 
 
 class IncompleteRequest(Exception):  # noqa: N818 - it ends a request, not the program
@@ -67,13 +67,6 @@ class _Failed(Exception):  # noqa: N818 - it carries the body of a failed event 
         self.body = body
 
 
-class Headers(Protocol):
-    """The headers of a request, by names in lower case."""
-
-    def get(self, name: str, default: str, /) -> str:
-        """Return the value of a header."""
-
-
 class Answer(NamedTuple):
     """An answer to a posted event, without the header Content-Length."""
 
@@ -86,20 +79,10 @@ ACCEPTED = Answer(202, [("Content-Type", "application/json")], b'{"status":"acce
 """The answer to a stored event."""
 
 
-@routes.route(_PATH, methods=METHODS, provide_automatic_options=False)
-def receive() -> tuple[bytes, int, dict[str, str]]:
-    """Store an event under a WSGI server other than Karrot's."""
-    context = web_context()
-    try:
-        length = admit(context, request.headers)
-        body = _read(context, request.environ["wsgi.input"], length)
-        begin(context, request.headers, body).wait()
-    except Exception as error:  # noqa: BLE001 - each error of an event is counted, and answered by Flask's handlers
-        problem = _problem(error)
-        _count(context, problem, error, request.remote_addr or "")
-        raise problem from None
-    status, headers, answer = ACCEPTED
-    return answer, status, dict(headers)
+@routes.route(_PATH, methods=["GET", "HEAD", "OPTIONS", "PATCH", "TRACE"], provide_automatic_options=False)
+def refuse_method() -> NoReturn:
+    """Explain the URL to a person. Karrot's server takes events before they reach Flask."""
+    raise MethodNotAllowed(METHODS)
 
 
 @routes.after_app_request
@@ -146,17 +129,16 @@ def refusal(context: WebContext, error: Exception, client: str, *, counted: bool
     return Answer(status, headers, msgspec.json.encode(msgspec.structs.replace(problem.body, status=status)))
 
 
-def admit(context: WebContext, headers: Headers) -> int:
-    """Check the headers, and return the body's length. Raises `Problem` to refuse the event."""
+def admit(context: WebContext, headers: Mapping[str, str]) -> int:
+    """Check the headers (names in lower case), and return the body's length. Raises `Problem` to refuse the event."""
     credentials = context.credentials()
     if (credentials.basic or credentials.bearer) and not auth.may_post(credentials, headers.get("authorization", "")):
         challenges = [("WWW-Authenticate", value) for value in auth.burrow_challenges(credentials)]
         raise Problem("unauthorized", "The credentials are missing or wrong.", headers=challenges)
     if headers.get("content-encoding", "").lower() not in ("identity", ""):
         raise Problem("unsupported_media_type", "The body has a Content-Encoding.")
-    digits = headers.get("content-length", "")
-    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _LONGEST_NUMBER
-    if not is_number or headers.get("transfer-encoding", ""):
+    digits = headers.get("content-length", "")  # the server's parser accepts only digits, but thousands of zeros
+    if not 0 < len(digits) <= _MOST_DIGITS or headers.get("transfer-encoding"):
         raise Problem("length_required", "The request has no Content-Length.")
     length = int(digits)
     if length > context.max_body:
@@ -164,7 +146,7 @@ def admit(context: WebContext, headers: Headers) -> int:
     return length
 
 
-def begin(context: WebContext, headers: Headers, body: bytes) -> PendingAppend:
+def begin(context: WebContext, headers: Mapping[str, str], body: bytes) -> PendingAppend:
     """Append an event. Raises `Problem`, `MalformedPayload` or the event log's errors."""
     # `admit` has checked the credentials, if any are set, so the header is trusted.
     source = Source.KAFKA if headers.get(_SOURCE, "") == Source.KAFKA.value else Source.WEBHOOK
@@ -208,19 +190,3 @@ def _count(context: WebContext, problem: Problem, error: Exception, client: str)
         _log.error("request failed", code=problem.code, path=_PATH, exc_info=error)
     elif isinstance(error, Problem | MalformedPayload):
         _log.warning("event refused", code=problem.code, reason=problem.detail[:500], client=client)
-
-
-def _read(context: WebContext, stream: IO[bytes], length: int) -> bytes:
-    """Read exactly ``length`` bytes of the body. Raises `IncompleteRequest`."""
-    deadline = context.clock.boot_ms() + context.body_timeout * 1000
-    body = bytearray()
-    try:  # at the end, the server's own stream returns b"", while werkzeug's wrapper raises
-        while len(body) < length and (chunk := stream.read(min(_CHUNK, length - len(body)))):
-            body += chunk
-            if context.clock.boot_ms() > deadline:
-                break
-    except OSError as error:  # reset, or the socket's own timeout
-        raise IncompleteRequest(f"the connection failed: {type(error).__name__}") from error
-    if len(body) < length:
-        raise IncompleteRequest(f"only {len(body)} of {length} bytes arrived in time")
-    return bytes(body)

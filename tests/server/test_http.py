@@ -376,6 +376,12 @@ def test_a_request_that_is_not_http_gets_a_problem_with_a_code() -> None:
     assert b'"code":"bad_request"' in said
 
 
+def test_a_post_to_a_wrong_path_is_answered_before_its_body_arrives() -> None:
+    head = b"POST /burow HTTP/1.1\r\nHost: k\r\nConnection: close\r\nContent-Length: 9\r\n\r\n"
+    said = said_to(head, ends=False)
+    assert status_of(said) == 404
+
+
 def test_a_head_has_its_own_time() -> None:
     website = make_website()
     said = said_to(POST[:9], ends=False, website=website, headers_s=0.05)

@@ -22,21 +22,11 @@ from support.web.http_talk import over_sockets
 from support.web.website import Website
 
 ERR_STOP = recorded_body("karrot_v1.9.5_err_stop.json")
-FLASK, SERVER = "Flask's route", "Karrot's server"
-ONLY_FLASK = pytest.mark.parametrize("way", [FLASK], indirect=True)
-"""For a test that needs the WSGI environment or thousands of requests."""
 
 
-@pytest.fixture(params=[FLASK, SERVER], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run each test with both ways to the same functions."""
-    by_sockets = request.param == SERVER
-    monkeypatch.setattr(make_website, "__kwdefaults__", {"by_sockets": by_sockets})
-
-
-def make_website(*, by_sockets: bool = False, **overrides: Any) -> Website:
-    website = websites.make_website(**overrides)
-    return over_sockets(website) if by_sockets else website
+def make_website(**overrides: Any) -> Website:
+    """Make a website behind Karrot's HTTP server. A test with many requests uses `websites.make_website`."""
+    return over_sockets(websites.make_website(**overrides))
 
 
 def rejected(website: Website) -> dict[str, float]:
@@ -211,26 +201,6 @@ def test_limits_are_checked_before_the_body_is_read(
     assert rejected(website) == {code: 1}
 
 
-@ONLY_FLASK  # the parser of Karrot's server refuses these heads
-@pytest.mark.parametrize(
-    ("authorization", "length", "code"),
-    [
-        pytest.param("Bearer " + "x" * 100_000, 10, "unauthorized", id="a token of 100,000 letters"),
-        pytest.param("Basic " + "QUFB" * 100_000, 10, "unauthorized", id="credentials of 300,000 letters"),
-        pytest.param("Bearer tok", 10**30, "too_large", id="a length of 31 digits"),
-        pytest.param("Bearer tok", "9" * 5_000, "length_required", id="a length of 5,000 digits"),
-        pytest.param("Bearer tok", "\xb2", "length_required", id="a length in superscript"),
-    ],
-)
-def test_heads_that_only_other_servers_let_through_are_refused(
-    authorization: str, length: int | str, code: str
-) -> None:
-    website = make_website(credentials=SECRETS)
-    response = post_unread(website, {"Authorization": authorization}, length)
-    assert (response.status_code, response.json["code"]) == (CODES[code].status, code)
-    assert rejected(website) == {code: 1}
-
-
 @pytest.mark.parametrize(("over", "status"), [(0, 202), (1, 413)], ids=["the limit", "1 byte more"])
 def test_a_body_may_have_as_many_bytes_as_the_setting_says(over: int, status: int) -> None:
     website = make_website(max_body=len(ERR_STOP))
@@ -249,55 +219,6 @@ def test_an_empty_body_is_refused_and_kept_so_that_the_pages_can_show_it() -> No
 def test_the_content_encoding_identity_is_accepted() -> None:
     response = make_website().client.post("/burrow", data=ERR_STOP, headers={"Content-Encoding": "Identity"})
     assert response.status_code == 202
-
-
-@ONLY_FLASK
-def test_a_short_body_is_never_stored() -> None:
-    website = make_website()
-    environ = {"wsgi.input": io.BytesIO(ERR_STOP), "CONTENT_LENGTH": str(len(ERR_STOP) + 1)}
-    response = website.client.post("/burrow", environ_overrides=environ)
-    assert response.status_code == 408
-    assert response.json is not None
-    assert response.json["code"] == "incomplete_body"
-    assert website.log.size().events == 0
-
-
-@ONLY_FLASK
-def test_no_byte_beyond_the_length_is_read() -> None:
-    website = make_website()
-    stream = io.BytesIO(ERR_STOP + b"GET /next")
-    environ = {"wsgi.input": stream, "CONTENT_LENGTH": str(len(ERR_STOP))}
-    assert website.client.post("/burrow", environ_overrides=environ).status_code == 202
-    assert stream.read() == b"GET /next"
-
-
-@ONLY_FLASK
-def test_a_body_that_takes_too_long_is_refused() -> None:
-    website = make_website(body_timeout=4.0)
-
-    class Drip(io.BytesIO):
-        def read(self, _size: int | None = -1, /) -> bytes:
-            website.clock.advance(1000)
-            return super().read(1)
-
-    environ = {"wsgi.input": Drip(ERR_STOP), "CONTENT_LENGTH": str(len(ERR_STOP))}
-    response = website.client.post("/burrow", environ_overrides=environ)
-    assert response.json is not None
-    assert response.json["code"] == "incomplete_body"
-    assert f"5 of {len(ERR_STOP)} bytes" in response.json["detail"]
-
-
-@ONLY_FLASK
-def test_a_broken_connection_stores_no_event() -> None:
-    class Broken(io.BytesIO):
-        def read(self, *_args: Any) -> bytes:
-            raise ConnectionResetError
-
-    website = make_website()
-    response = website.client.post("/burrow", environ_overrides={"wsgi.input": Broken(), "CONTENT_LENGTH": "9"})
-    assert response.json is not None
-    assert response.json["code"] == "incomplete_body"
-    assert website.log.size().events == 0
 
 
 def test_large_bodies_are_read_in_turn_and_refused_after_a_wait() -> None:
@@ -424,15 +345,14 @@ def _changed(body: dict[str, Any], path: list[str], value: Any) -> bytes:
 
 @pytest.fixture(scope="module")
 def shared() -> Website:
-    return make_website()
+    return websites.make_website()
 
 
 @pytest.fixture(scope="module")
 def guarded() -> Website:
-    return make_website(credentials=SECRETS)
+    return websites.make_website(credentials=SECRETS)
 
 
-@ONLY_FLASK
 @given(body=st.binary(min_size=1) | JSON_VALUES.map(lambda value: json.dumps(value).encode()) | ALMOST_EVENTS)
 @examples(150)
 def test_no_body_causes_an_internal_error(shared: Website, body: bytes) -> None:
@@ -444,7 +364,6 @@ def test_no_body_causes_an_internal_error(shared: Website, body: bytes) -> None:
         assert len(response.data) < 4096
 
 
-@ONLY_FLASK
 @given(group=st.text(), cluster=st.text(min_size=1))
 @examples(100)
 def test_an_accepted_event_can_be_shown_everywhere(shared: Website, group: str, cluster: str) -> None:
@@ -463,7 +382,6 @@ def test_an_accepted_event_can_be_shown_everywhere(shared: Website, group: str, 
         assert shown.status_code == 200, path
 
 
-@ONLY_FLASK
 @given(authorization=st.text(st.characters(max_codepoint=255, exclude_characters="\r\n\0")))
 @examples(100)
 def test_no_header_causes_an_internal_error(guarded: Website, authorization: str) -> None:
@@ -486,9 +404,8 @@ def test_events_are_counted_by_kind_so_that_a_missing_ok_is_noticed(recording: s
     assert counted == {(("kind", kind),): 1}
 
 
-@ONLY_FLASK
 def test_posts_to_a_wrong_path_are_counted_and_logged_once_a_minute() -> None:
-    website = make_website()
+    website = websites.make_website()
     with capture_logs() as logs:
         for path in ("/burow", "/", "/burow"):
             website.client.post(path, data=ERR_STOP)

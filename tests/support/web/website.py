@@ -1,5 +1,6 @@
 """Makes the web application over an event log in memory, with every other part real."""
 
+from collections.abc import Callable, Iterable
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -7,11 +8,12 @@ import jinja2
 from flask import Flask
 from flask.testing import FlaskClient
 from jinja2.bccache import Bucket
+from werkzeug.wrappers import Request, Response
 
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
 from karrot.reporters.prometheus import build, render
-from karrot.web import Credentials, WebContext, create_app
+from karrot.web import Credentials, WebContext, create_app, webhook
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 
@@ -61,4 +63,25 @@ def make_website(**overrides: Any) -> Website:
     if isinstance(credentials := overrides.get("credentials"), Credentials):
         overrides["credentials"] = lambda: credentials
     context = WebContext(**(fields | overrides))
-    return Website(create_app(context).test_client(), log, clock, context)
+    app = create_app(context)
+    app.wsgi_app = with_events(context, app.wsgi_app)  # type: ignore[method-assign]
+    return Website(app.test_client(), log, clock, context)
+
+
+def with_events(context: WebContext, application: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
+    """Take events before Flask, as Karrot's server does, but without a socket."""
+
+    def call(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        request = Request(environ)
+        if request.method not in webhook.METHODS or request.path.rstrip("/") not in webhook.paths(context):
+            return application(environ, start_response)
+        try:
+            headers = {name.lower(): value for name, value in request.headers}
+            webhook.admit(context, headers)
+            webhook.begin(context, headers, request.get_data()).wait()
+            answer = webhook.ACCEPTED
+        except Exception as error:  # noqa: BLE001 - as the server's outermost handler of an event
+            answer = webhook.refusal(context, error, request.remote_addr or "")
+        return Response(answer.body, answer.status, answer.headers)(environ, start_response)
+
+    return call

@@ -8,6 +8,7 @@ from openapi_spec_validator import validate
 from karrot.runbooks_and_remedies import CODES
 from karrot.telemetry import EVENTS_REJECTED
 from karrot.web.api.routes import _EVENTS_LIMIT, _GROUPS_LIMIT, _MOST_LIMIT, _REJECTS_LIMIT, STATUSES
+from karrot.web.webhook import METHODS
 from support.burrow.lag_events import make_event
 from support.burrow.recorded_bodies import recorded_body
 from support.web.website import make_website
@@ -48,7 +49,8 @@ def test_every_route_is_described_and_no_other(described: dict[str, Any]) -> Non
         for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
     }
     told = {(path, method) for path, operations in described["paths"].items() for method in operations}
-    assert told == routes
+    events = {("/burrow", method.lower()) for method in METHODS}  # which Karrot's server takes before Flask
+    assert told == {route for route in routes if route[0] != "/burrow"} | events
 
 
 def test_every_operation_has_its_own_name(described: dict[str, Any]) -> None:
