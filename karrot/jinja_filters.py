@@ -34,6 +34,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "rate": dash_if_unknown(text.rate),
     "shell_word": text.shell_word,
     "short_count": text.short_count,
+    "some": text.some,
     "visible": text.visible,
 }
 """The filters by the names that the templates use."""

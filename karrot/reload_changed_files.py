@@ -1,13 +1,10 @@
-"""Loads a value again when one of its files changes: the TLS certificate, or tokens that Kubernetes mounts.
-
-Kubernetes replaces the files of a Secret by pointing one symbolic link to a new folder. So `stat` follows links.
-"""
+"""Loads a value again when the content of its files changes: the TLS certificate, or tokens that Kubernetes mounts."""
 
 import hashlib
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,7 +18,7 @@ from karrot.settings.sources import SourceError
 T = TypeVar("T")
 
 _CHECK_S = 1.0
-"""The seconds between two checks of the files. A check needs some microseconds for each file."""
+"""The seconds between two reads of the files. A read of a certificate takes a third of a millisecond."""
 
 FileProblem = Literal["certificate_unusable", "secrets_unusable"]
 
@@ -38,15 +35,13 @@ _log = structlog.get_logger(__name__)
 class NewestFromFiles(Generic[T]):
     """Returns the newest value from some files. Call the object at each use, from any thread. It has no thread.
 
-    ``make`` reads the files. It raises `OSError`, `ValueError` or `SourceError` if the files cannot be used. If
-    ``make`` fails, the old value stays, and the next check retries ``make``. Each new error is logged with the code
-    ``failure`` and counted once with the event log's ``count``, unless the files changed while ``make`` read them.
-    ``first`` is the value before the first check.
+    ``make`` reads the files. It raises `OSError`, `ValueError` or `SourceError` if the files cannot be used. The old
+    value then stays, and the next check calls ``make`` again. An error of two checks in a row is logged with the code
+    ``failure`` and counted once with the event log's ``count``. ``first`` is the value before the first check.
     """
 
     def __init__(
         self,
-        files: Sequence[Path],
         make: Callable[[], T],
         first: T,
         *,
@@ -54,59 +49,44 @@ class NewestFromFiles(Generic[T]):
         count: Callable[..., None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._files = files
         self._make = make
         self._value = first
         self._failure = failure
         self._count = count
         self._now = now
         self._next_check = now()
-        self._used: object = None
-        self._reported: object = None
+        self._reason = ""
+        self._is_reported = False
         self._lock = threading.Lock()
 
     def __call__(self) -> T:
         """Return the newest value, or the old one while another thread makes a new one."""
         if self._now() >= self._next_check and self._lock.acquire(blocking=False):
             try:
+                self._next_check = self._now() + _CHECK_S
                 self._check()
             finally:
                 self._lock.release()
         return self._value
 
     def _check(self) -> None:
-        self._next_check = self._now() + _CHECK_S
-        seen = self._states()  # before `make`, so that the next check finds a change in between
-        if seen == self._used:
-            return
         files = self._failure.removesuffix("_unusable")
         try:
             made = self._make()
         except (OSError, ValueError, SourceError) as error:
-            reason = str(error)
-            if self._states() == seen and self._reported != (seen, reason):  # or else `make` read old with new files
-                self._reported = (seen, reason)
+            was, self._reason = self._reason, str(error)
+            is_again = was == self._reason  # `make` may have read an old file with a new one, so one error is no error
+            if is_again and not self._is_reported:
                 self._count(telemetry.FILE_FAILURES, files=files)
                 _log.error(
-                    "changed files cannot be used, the old ones stay", files=files, code=self._failure, reason=reason
+                    "changed files cannot be used, the old ones stay", files=files, code=self._failure, reason=was
                 )
+            self._is_reported = is_again
             return
-        self._used, self._reported = seen, None
+        self._reason, self._is_reported = "", False
         if made != self._value:
             self._value = made
             _log.info("changed files are in use", files=files)
-
-    def _states(self) -> object:
-        return tuple(map(_state, self._files))
-
-
-def _state(file: Path) -> object:
-    """The values of `stat` that change with the file. Changed permissions change only the ctime."""
-    try:
-        found = file.stat()
-    except OSError as error:
-        return error.errno
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +112,6 @@ class Certificate:
 
     def newest(self, count: Callable[..., None]) -> Callable[[], ssl.SSLContext]:
         """Make a function that returns the context for a new connection, from the current files."""
-        files, read = (self.chain, self.key), partial(Certificate.read, self.chain, self.key)
-        certificate = NewestFromFiles(files, read, self, failure="certificate_unusable", count=count)
+        read = partial(Certificate.read, self.chain, self.key)
+        certificate = NewestFromFiles(read, self, failure="certificate_unusable", count=count)
         return lambda: certificate().context

@@ -16,7 +16,6 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
 from operator import itemgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -395,11 +394,7 @@ def _newest_credentials(settings: Settings, count: Callable[..., None]) -> Calla
         return partial(itemgetter(0), (first,))  # every event calls this function, and it runs no Python code
     kept = replace(settings, secret_files=files)
     return NewestFromFiles(
-        [Path(given.text) for given in files.values()],
-        lambda: _credentials(read_secrets_again(kept)),
-        first,
-        failure="secrets_unusable",
-        count=count,
+        lambda: _credentials(read_secrets_again(kept)), first, failure="secrets_unusable", count=count
     )
 
 

@@ -25,7 +25,7 @@ class Rig:
         self.meanwhile = _nothing
         self.counts: Counter[str] = Counter()
         self.value = NewestFromFiles(
-            [file], self._make, 0, failure="secrets_unusable", count=self._count, now=lambda: self.now_s
+            self._make, 0, failure="secrets_unusable", count=self._count, now=lambda: self.now_s
         )
 
     def _make(self) -> int:
@@ -53,12 +53,6 @@ def rig(secret: MountedSecret) -> Rig:
 
 def test_the_first_value_is_the_one_that_was_read_at_the_start_until_the_first_look(rig: Rig) -> None:
     assert rig.after(0) == 1
-    assert rig.made == 1
-
-
-def test_a_file_that_does_not_change_is_not_read_again(rig: Rig) -> None:
-    for _ in range(10):
-        assert rig.after(1) == 1
     assert rig.made == 1
 
 
@@ -132,16 +126,17 @@ def test_the_old_value_stays_while_the_file_cannot_be_used(rig: Rig, secret: Mou
 def test_a_file_that_could_not_be_used_is_tried_again_without_a_change(rig: Rig, secret: MountedSecret) -> None:
     assert rig.after(0) == 1
     secret.update(token=b"2")
-    broken, rig.value._make = rig.value._make, lambda: int("for a moment")
+    make, rig.value._make = rig.value._make, lambda: int("for a moment")
     assert rig.after(1) == 1
-    rig.value._make = broken
+    rig.value._make = make
     assert rig.after(1) == 2
+    assert not rig.counts
 
 
 def test_the_same_failure_after_a_success_is_reported_again(rig: Rig, secret: MountedSecret) -> None:
     for _ in range(2):
         secret.update()
-        assert rig.after(1) in (0, 1)
+        assert {rig.after(1), rig.after(1)} <= {0, 1}
         secret.update(token=b"1")
         assert rig.after(1) == 1
     assert sum(rig.counts.values()) == 2

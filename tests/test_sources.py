@@ -22,7 +22,7 @@ from karrot.render import runbooks_dir, templates_dir
 from karrot.render.prometheus_rules import alert_rules
 from karrot.reporters.prometheus import build, render
 from karrot.runbooks_and_remedies import WATCH
-from karrot.web.pages.banners import BannerInputs, banners, outage
+from karrot.web.pages.banners import ServiceHealth
 from support.burrow.lag_events import make_event, make_partition
 from support.doctor_snapshots import (
     karrot_snapshot,
@@ -37,6 +37,7 @@ from support.eventlog.replicated_log import ReplicatedLog
 from support.manual_clock import ManualClock
 from support.prometheus.promtool import parse_rules
 from support.reporters.reporter_context import make_context
+from support.web.banners import banners, read_banners
 from support.web.website import Website, make_website
 
 BURROW, KAFKA = "Burrow", "Kafka"
@@ -270,11 +271,11 @@ def test_banners_are_true_for_the_source_of_verdicts(source: str) -> None:
 def test_banners_on_the_event_log_are_true_for_both_sources() -> None:
     log = ReplicatedLog(ManualClock())
     log.away_ms = 45_000
-    away = outage(make_website(log=log).context)
-    assert away is not None
-    full = banners(BannerInputs(fault="disk full"))
-    leaderless = banners(BannerInputs(has_replicas=True))
-    for banner in (away, *full, *leaderless):
+    away = read_banners(make_website(log=log).client.get("/", headers={"Accept": "text/html"}).text)
+    assert away
+    full = banners(ServiceHealth(fault="disk full"))
+    leaderless = banners(ServiceHealth(has_replicas=True))
+    for banner in (*away, *full, *leaderless):
         for source in BOTH:
             assert false_for(source, [banner.wrong, banner.remedy]) == []
 

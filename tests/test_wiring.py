@@ -40,6 +40,7 @@ from support.pipeline.mirrored_tables import aws_environment
 from support.servers.self_signed_certificate import make_self_signed
 from support.service.karrot_service import Service
 from support.waiting import wait_for
+from support.web.website import with_events
 
 MOST_IMPORTED = 115
 """The maximum number of Karrot's modules and packages that a service with default settings may import."""
@@ -231,7 +232,7 @@ def test_the_server_and_the_pages_get_the_limits_of_the_settings() -> None:
         stale_after="600s",
     )
     with service_of(chosen) as service:
-        client = Client(service.wsgi)
+        client = Client(with_events(service.context, service.wsgi))
         assert client.post("/burrow", data=recorded_body("karrot_v1.9.5_warn.json")).status_code == 202
         page = client.get("/").text
         context = service.context

@@ -9,7 +9,7 @@ from flask import Flask
 
 from karrot.jinja_filters import FILTERS
 from karrot.render import templates_dir
-from karrot.runbooks_and_remedies import runbook_of_failing
+from karrot.runbooks_and_remedies import CODES, REFUSED_LATELY_S, runbook_of_failing
 from karrot.web import error_answers, health, metrics, static_files, webhook
 from karrot.web.api import routes as api
 from karrot.web.api.answers import instant
@@ -19,7 +19,7 @@ from karrot.web.pages import routes as pages
 
 __all__ = ["Credentials", "WebContext", "create_app"]
 
-_FIRST_TEMPLATES = ("base.html", "parts.html", "groups.html")
+_FIRST_TEMPLATES = ("base.html", "parts.html", "banners.html", "groups.html")
 """The templates of the first page. Their compilation during a request would delay events by a tenth of a second."""
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -71,6 +71,8 @@ def _prepare_templates(app: Flask, context: WebContext) -> None:
         assets=app.extensions[static_files.EXTENSION].names,
         version=context.version,
         now=lambda: instant(context.clock.wall_ms()),
+        codes=CODES,
+        refused_lately_s=REFUSED_LATELY_S,
         runbook_of_failing=runbook_of_failing,
         doubt=lambda: banners.doubt(context),
         outage=lambda: banners.outage(context),

@@ -1,12 +1,9 @@
-"""Makes the banners above the list of groups. A banner says what is wrong in Burrow, Karrot or a reporter.
-
-`service_health` reads the event log. `banners` is a pure function.
-"""
+"""Reads what the pages say of Burrow, Karrot and the reporters above the list of groups: banners and states."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from karrot import burrow_cut_off, telemetry
 from karrot.event import Source
@@ -14,16 +11,11 @@ from karrot.eventlog import watch_data_of_groups
 from karrot.eventlog.base import GroupState, ReporterState
 from karrot.eventlog.watch_data_of_groups import WatchedCluster
 from karrot.reporters.base import REPORT_NOTE, read_report
-from karrot.runbooks_and_remedies import CODES, REFUSED_LATELY_S, WATCH, runbook_of_failing
-from karrot.text import count, counted, duration, some, visible
+from karrot.runbooks_and_remedies import REFUSED_LATELY_S, WATCH
 from karrot.web.context import WebContext, if_readable
 from karrot.web.pages.group_list import ranked_groups
 from karrot.web.pages.page_cache import page_cache
 
-_ENOUGH = 10
-"""After this number of WARN and ERR verdicts without any OK, Burrow is probably configured not to send OK."""
-
-_LONGEST_ERROR = 300
 _REFUSED_LOOKED_AT = 50
 _DAY_MS = 86_400_000
 _LEFT_OUT = "groups left out"
@@ -42,24 +34,20 @@ class Heard(NamedTuple):
     late: bool = False
 
 
-class Banner(NamedTuple):
-    """A problem and its remedy. Both strings may contain code between backticks.
+class Refusals(NamedTuple):
+    """The number of refused bodies that the log keeps, and of those of the last 24 hours, both at most 50."""
 
-    ``runbook`` names a runbook. ``page`` is a page with details: ``rejects`` or the name of a reporter.
-    """
-
-    kind: Literal["err", "warn"]
-    wrong: str
-    remedy: str
-    runbook: str
-    page: str = ""
+    kept: int
+    lately: int
 
 
-class BannerInputs(NamedTuple):
-    """The facts from which `banners` makes the banners.
+class ServiceHealth(NamedTuple):
+    """What the pages say of Burrow, Karrot and the reporters. The template ``banners.html`` has the words.
 
     ``refused`` counts the refusals of the last minutes by code. ``kinds`` counts webhook events since the log began.
-    ``has_replicas`` says that the event log is in PostgreSQL, and ``leader`` is the replica that leads.
+    ``has_replicas`` says that the event log is in PostgreSQL, and ``leader`` is the replica that leads. ``states`` has
+    the state of each reporter and duty. ``poll`` is the last poll of ``watch``. ``unjudged`` counts the groups of a
+    recent poll that have no verdict yet.
     """
 
     fault: str | None = None
@@ -75,26 +63,8 @@ class BannerInputs(NamedTuple):
     left_out: Mapping[str, str] = {}
     burrow_behind: Sequence[str] = ()
     cut_off: Collection[str] = ()
-
-
-class Refusals(NamedTuple):
-    """The number of refused bodies that the log keeps, and of those of the last 24 hours, both at most 50."""
-
-    kept: int
-    lately: int
-
-
-class ServiceHealth(NamedTuple):
-    """The content above every list of groups. ``states`` has the state of each reporter and duty.
-
-    ``poll`` is the last poll of ``watch``. ``unjudged`` counts the groups of a recent poll that have no verdict yet.
-    """
-
-    banners: list[Banner]
-    heard: list[Heard]
-    states: Mapping[str, str]
-    poll: WatchedCluster | None
-    cut_off: Collection[str] = ()
+    states: Mapping[str, str] = {}
+    poll: WatchedCluster | None = None
     unjudged: int = 0
 
     @property
@@ -115,19 +85,11 @@ def doubt(context: WebContext) -> str:
     return page_cache().get(doubt, read)[0]
 
 
-def outage(context: WebContext) -> Banner | None:
-    """Make the banner of every page while PostgreSQL is unreachable and the groups come from memory."""
+def outage(context: WebContext) -> tuple[float, str, float] | None:
+    """While PostgreSQL is unreachable: the age of the groups in memory, the reason, and the age at which they go."""
     age_ms = context.log.memory_age_ms()
-    if age_ms is None:
-        return None
-    return Banner(
-        "err",
-        f"The database of the event log is away, so the groups are from {duration(age_ms / 1000)} ago: "
-        f"{visible((context.log.writable() or 'it does not answer')[:_LONGEST_ERROR])}",
-        "Check that PostgreSQL runs and that this replica reaches it. Until then, new verdicts are lost, and a group "
-        f"leaves the list {duration(context.stale_after_ms / 1000)} after its last event.",
-        "KarrotLogNotWritable",
-    )
+    reason = context.log.writable() or "it does not answer"
+    return None if age_ms is None else (age_ms / 1000, reason, context.stale_after_ms / 1000)
 
 
 def refusals(context: WebContext) -> Refusals:
@@ -151,7 +113,11 @@ def service_health(context: WebContext) -> ServiceHealth:
     facts = [(name, fact) for name, note in notes.items() if (report := read_report(note)) for fact in report.facts]
     names = (*context.reporters, *context.duties)
     states = {name: kept[name].state if name in kept else "idle" for name in names}
-    seen = BannerInputs(
+    unjudged = 0
+    if poll is not None and log.log_time_ms() - poll.log_time_ms <= poll.good_for_ms:
+        judged = {state.key.consumer for state in live if state.key.cluster == poll.cluster}
+        unjudged = sum(group.state != "Dead" and group.consumer not in judged for group in poll.groups)
+    return ServiceHealth(
         # While the log cannot be read, every page has the banner of `outage`.
         fault=log.writable() if log.memory_age_ms() is None else None,
         has_replicas=log.replica is not None,
@@ -166,115 +132,10 @@ def service_health(context: WebContext) -> ServiceHealth:
         left_out={name: fact.text for name, fact in facts if fact.name == _LEFT_OUT and fact.text != "0"},
         burrow_behind=ranked.burrow_behind,
         cut_off=cut_off,
+        states=states,
+        poll=poll,
+        unjudged=unjudged,
     )
-    unjudged = 0
-    if poll is not None and log.log_time_ms() - poll.log_time_ms <= poll.good_for_ms:
-        judged = {state.key.consumer for state in live if state.key.cluster == poll.cluster}
-        unjudged = sum(group.state != "Dead" and group.consumer not in judged for group in poll.groups)
-    return ServiceHealth(banners(seen), heard, states, poll, cut_off, unjudged)
-
-
-def banners(seen: BannerInputs) -> list[Banner]:
-    """Make the banners, errors first."""
-    return [*_errors(seen), *_warnings(seen)]
-
-
-def _errors(seen: BannerInputs) -> Iterator[Banner]:
-    if seen.fault is not None:
-        yield Banner(
-            "err",
-            f"Karrot cannot store events: {visible(seen.fault)}",
-            (
-                "Give the PostgreSQL server free space, and check that it is not read-only and that its synchronous "
-                "standby answers."
-                if seen.has_replicas
-                else "Give the disk of `KARROT_DATA_DIR` free space and write permission."
-            )
-            + " Until then, new verdicts are lost.",
-            "KarrotLogNotWritable",
-        )
-    elif seen.has_replicas and seen.leader is None:
-        yield Banner(
-            "err",
-            "No replica leads, so no reporter gets events, and old events are not deleted.",
-            "A replica takes the lead within 15 s after the leader is gone. If none does, check the connections of the "
-            "PostgreSQL server. `karrot doctor` checks them.",
-            "KarrotNoLeader",
-        )
-    if silent := [each for each in seen.heard if each.silent]:
-        names = some([visible(each.cluster) for each in silent])
-        since, old, gone = "never sent an event", "", "take it out of `KARROT_EXPECTED_CLUSTERS`"
-        if ages := [each.seconds for each in silent if each.seconds is not None]:
-            since, gone = f"has been silent for {duration(max(ages))}", "run `karrot forget-cluster`"
-            old = ": the values of its groups are old, and its groups leave the list"
-        also, first = (", or Karrot refused its events", "First fix the refusals. ") if seen.refused else ("", "")
-        yield Banner(
-            "err",
-            f"Burrow {since}{also} ({names}){old}.",
-            f"{first}Check that Burrow runs and reaches its ZooKeeper. Run `karrot send-sample --karrot` with the URL "
-            "of this page on Burrow's host. `karrot doctor` checks both sides. "
-            f"If the cluster is gone, {gone}.",
-            "KarrotBurrowSilent",
-        )
-    if seen.cut_off:
-        yield Banner(
-            "err",
-            f"Burrow reads no commits ({some([visible(name) for name in sorted(seen.cut_off)])}). Its lags are old.",
-            "Check that Kafka runs, and that Burrow reaches it and may read `__consumer_offsets`: see Burrow's log.",
-            "KarrotBurrowCutOff",
-        )
-    for state in seen.failing:
-        of_ours = state.name in seen.reporters
-        yield Banner(
-            "err",
-            f"{visible(state.name)} is failing: {visible((state.last_error or 'it gives no reason')[:_LONGEST_ERROR])}",
-            "It retries by itself" + (", and loses no event that the event log still keeps." if of_ours else "."),
-            runbook_of_failing(state.name),
-            state.name if of_ours else "",
-        )
-
-
-def _warnings(seen: BannerInputs) -> Iterator[Banner]:
-    if seen.burrow_behind:
-        yield Banner(
-            "warn",
-            f"The Burrow of {some([visible(name) for name in seen.burrow_behind])} itself is behind on "
-            "`__consumer_offsets`: every lag that it reports is old.",
-            "Give Burrow more CPU, or raise `workers` in the storage section of its burrow.toml.",
-            "KarrotBurrowLagging",
-        )
-    for code, number in seen.refused.items():
-        yield Banner(
-            "warn",
-            f"{counted(number, 'body was', 'bodies were')} refused in the last {duration(REFUSED_LATELY_S)}: `{code}`.",
-            CODES[code].remedy if code in CODES else "",
-            "KarrotRejectingEvents",
-            "rejects",
-        )
-    if not seen.kinds.get("observation") and seen.kinds.get("incident", 0) >= _ENOUGH:
-        yield Banner(
-            "warn",
-            "Burrow has sent only WARN and ERR, so Karrot does not know which groups are OK.",
-            "In the notifier's section of burrow.toml, set `threshold = 1` (the default is 2) and remove `send-once`. "
-            "`karrot burrow-config` prints the section.",
-            "KarrotOnlyUnhealthyVerdicts",
-        )
-    if 0 < seen.max_groups <= seen.groups:
-        yield Banner(
-            "warn",
-            f"Karrot has reached its limit of groups ({count(seen.groups)}). It hides all other groups.",
-            "Raise `KARROT_MAX_CONSUMERS` or exclude groups: denylist with Burrow, `KARROT_WATCH_EXCLUDE_GROUPS` with "
-            "watch.",
-            "KarrotSeriesDropped",
-        )
-    for name, left_out in seen.left_out.items():
-        yield Banner(
-            "warn",
-            f"{visible(name)} leaves out {visible(left_out)} groups.",
-            f"Raise `KARROT_{name.upper()}_MAX_GROUPS`, or select groups with `_INCLUDE` and `_EXCLUDE`.",
-            "KarrotCloudWatchOverCap",
-            name,
-        )
 
 
 def _heard(context: WebContext, live: Iterable[GroupState], poll: WatchedCluster | None) -> list[Heard]:
