@@ -30,6 +30,8 @@ def mute(pattern: str | None, end: str | None, url: str, *, is_list: bool, **wis
 
     if [pattern is not None, is_list, end is not None].count(True) != 1:
         raise click.UsageError("Give a group or a pattern, or --list, or --end.")
+    if pattern is not None and (missing := [f"--{name}" for name in ("cluster", "for", "reason") if not wish[name]]):
+        raise click.UsageError(f"A mute needs {' and '.join(missing)}.")
     with HttpClient(address(url), token=valid(partial(secret, "KARROT_API_TOKEN"))) as client:
         try:
             if pattern is not None:

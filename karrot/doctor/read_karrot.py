@@ -43,7 +43,7 @@ class KarrotSeen:
 
     ``settings``, ``reporters``, ``groups`` and ``rejects`` are ``None`` if they could not be read. ``has_all_groups``
     is false if there were too many groups to read all. ``histories`` has the newest events of some groups, newest
-    first.
+    first. ``not_due`` has the clusters whose Burrow has just started, with its age in seconds.
     """
 
     url: str
@@ -56,6 +56,7 @@ class KarrotSeen:
     rejects: Rejects | None = None
     histories: Mapping[GroupKey, Sequence[GroupEvent]] = field(default_factory=dict)
     samples: Sequence[Sample] = ()
+    not_due: Mapping[str, float] = field(default_factory=dict)
     unread: Sequence[Unread] = ()
 
     def setting(self, name: str) -> str:

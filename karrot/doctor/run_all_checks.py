@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -48,8 +48,6 @@ class Snapshot:
     burrow: BurrowSeen | Unreachable | None = None
     karrot: KarrotSeen | Unreachable | None = None
     prometheus: PrometheusSeen | Unreachable | None = None
-    burrow_age: float | None = None
-    """The age in seconds of a Burrow whose first events are not due yet. ``None`` for any other Burrow."""
 
 
 def read_all(
@@ -64,26 +62,25 @@ def read_all(
     how = limits or Limits()
     of_burrow = _read(burrow, partial(read_burrow, limits=how, karrot_url=karrot))
     of_karrot = _read(karrot, partial(read_karrot, limits=how, token=token))
+    if isinstance(of_burrow, BurrowSeen) and isinstance(of_karrot, KarrotSeen):
+        of_karrot = replace(of_karrot, not_due=_not_due(of_burrow, of_karrot, how))
     return Snapshot(
         burrow=of_burrow,
         karrot=of_karrot,
         prometheus=_read(prometheus, partial(read_prometheus, limits=how, karrot_url=karrot)),
-        burrow_age=_burrow_age(of_burrow, of_karrot, how),
     )
 
 
-def _burrow_age(burrow: object, karrot: object, limits: Limits) -> float | None:
+def _not_due(burrow: BurrowSeen, karrot: KarrotSeen, limits: Limits) -> dict[str, float]:
     """Read when Burrow started, if Karrot misses its events: Burrow evaluates every group for its ``/metrics``."""
-    if not isinstance(burrow, BurrowSeen) or not isinstance(karrot, KarrotSeen):
-        return None
     due_s, never = 2 * burrow.interval + 60, float("inf")  # it sends nothing in its first 60 s
-    is_heard = all(karrot.heard.get(cluster, never) <= due_s for cluster in burrow.groups)
+    missed = [cluster for cluster in burrow.groups if karrot.heard.get(cluster, never) > due_s]
     with suppress(RequestFailed), HttpClient(burrow.url, limits) as client:
-        samples = [] if is_heard else read_samples(client)
+        samples = read_samples(client) if missed else []
         starts = (each.value for each in samples if each.name == "process_start_time_seconds")
         age = max(0.0, karrot.now.timestamp() - next(starts, -never))
-        return age if age < due_s else None
-    return None
+        return dict.fromkeys(missed, age) if age < due_s else {}
+    return {}
 
 
 def _read(url: str | None, read: Callable[[str], T]) -> T | Unreachable | None:
@@ -118,13 +115,7 @@ def examine(seen: Snapshot) -> list[Finding]:
     for needed in sorted(_CHECKS, key=len):
         if read.keys() >= set(needed):
             for check in _CHECKS[needed]:
-                findings = check(*(read[name] for name in needed))
-                is_early = seen.burrow_age is not None and "KarrotBurrowSilent" in check.runbooks
-                if is_early and any(each.level is Level.FAULT for each in findings):
-                    what = f"Burrow started {seen.burrow_age:.0f} s ago, and its first events are not due yet"
-                    remedy = "run karrot doctor again after a minute and two of Burrow's intervals"
-                    findings = [_finding(Level.NOTE, check.name, what, remedy)]
-                found += findings
+                found += check(*(read[name] for name in needed))
     return sorted(found, key=lambda finding: _ORDER.index(finding.level))
 
 

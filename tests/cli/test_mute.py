@@ -35,6 +35,12 @@ def test_a_group_is_muted_listed_and_heard_again(env: dict[str, str]) -> None:
     assert (again.exit_code, again.stderr) == (1, "karrot: No mute has this id. It may have ended.\n")
 
 
+def test_a_mute_without_its_options_names_them() -> None:
+    refused = run_karrot("mute", "x", "--for", "2h", "--karrot", "http://127.0.0.1:1")
+    assert refused.exit_code == 2
+    assert refused.stderr.endswith("Error: A mute needs --cluster and --reason.\n")
+
+
 def test_a_group_that_does_not_live_yet_is_muted_with_a_note(env: dict[str, str]) -> None:
     begun = run_karrot("mute", "later", *ORDERS[2:], env=env)
     assert begun.exit_code == 0
@@ -46,8 +52,7 @@ def test_a_group_that_does_not_live_yet_is_muted_with_a_note(env: dict[str, str]
     ("arguments", "sentence"),
     [
         (("orders", "--cluster", "a", "--for", "31d", "--reason", "r"), "for is '31d': it must be seconds, or a"),
-        (("orders", "--cluster", "a", "--for", "2h"), "reason must have 1 to 500 characters."),
-        (("orders", "--for", "2h", "--reason", "r"), "cluster must have 1 to 500 characters."),
+        (("orders", "--cluster", "a", "--for", "2h", "--reason", " "), "reason must have 1 to 500 characters."),
         (("[", "--cluster", "a", "--for", "2h", "--reason", "r"), "pattern has a [ without a ]"),
     ],
 )

@@ -80,20 +80,30 @@ def test_a_burrow_without_events_is_asked_when_it_started(
         asked.after(60)
         asked.server.api.started_s = None if age_s is None else time.time() - age_s
         seen = read_all(asked.server.url, f"http://127.0.0.1:{karrot.port}", limits=QUICK)
-    assert seen.burrow_age == (None if expected is None else pytest.approx(expected, abs=20))
+    assert isinstance(seen.karrot, KarrotSeen)
+    assert seen.karrot.not_due == ({} if expected is None else {"prod": pytest.approx(expected, abs=20)})
 
 
 @pytest.mark.parametrize("heard", [[metric_sample("karrot_last_event_timestamp_seconds", 0, cluster="prod")], []])
 def test_a_burrow_that_has_just_started_is_judged_later(heard: list[Sample]) -> None:
     other = metric_sample("karrot_events_rejected_total", 0, code="unauthorized")
-    snapshot = Snapshot(burrow=burrow_snapshot(), karrot=karrot_snapshot(samples=(*heard, other)), burrow_age=40.0)
-    found = {each.check: each for each in examine(snapshot)}
+    karrot = karrot_snapshot(samples=(*heard, other), not_due={"prod": 40.0})
+    found = {each.check: each for each in examine(Snapshot(burrow=burrow_snapshot(), karrot=karrot))}
     for name in ("silence", "silent-notifier"):
         assert (found[name].level, found[name].what) == (
             Level.NOTE,
-            "Burrow started 40 s ago, and its first events are not due yet",
+            "the Burrow of prod started 40 s ago, and its first events are not due yet",
         )
-    assert {each.level for each in examine(replace(snapshot, burrow_age=None)) if each.check in found} >= {Level.FAULT}
+    later = examine(Snapshot(burrow=burrow_snapshot(), karrot=replace(karrot, not_due={})))
+    assert {each.level for each in later if each.check in found} >= {Level.FAULT}
+
+
+def test_a_burrow_that_has_just_started_does_not_hide_another_one_that_is_silent() -> None:
+    heard = [metric_sample("karrot_last_event_timestamp_seconds", 0, cluster=cluster) for cluster in ("prod", "dead")]
+    karrot = karrot_snapshot(samples=heard, not_due={"prod": 40.0})
+    found = [each for each in examine(Snapshot(burrow=burrow_snapshot(), karrot=karrot)) if each.check == "silence"]
+    assert [each.level for each in found] == [Level.FAULT, Level.NOTE]
+    assert found[0].what.startswith("the Burrow of dead never sent an event")
 
 
 def test_some_of_many_groups_are_read_and_burrow_s_own_group_is_among_them() -> None:

@@ -105,3 +105,10 @@ def only_if(is_there: object) -> None:
 
 
 fault, warn, note = (partial(Problem, level) for level in (Level.FAULT, Level.WARN, Level.NOTE))
+
+
+def not_due(cluster: str, age: float) -> Problem:
+    return note(
+        f"the Burrow of {cluster} started {age:.0f} s ago, and its first events are not due yet",
+        "run karrot doctor again after a minute and two of Burrow's intervals",
+    )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from karrot.doctor.checks import Check, Problem, check, fault, note, only_if, warn
+from karrot.doctor.checks import Check, Problem, check, fault, not_due, note, only_if, warn
 from karrot.doctor.read_karrot import KarrotSeen
 from karrot.runbooks_and_remedies import CODES, REFUSED_LATELY_S, WATCH, runbook_of_failing
 from karrot.text import counted_plain, shell_word
@@ -149,14 +149,15 @@ def silence(seen: KarrotSeen) -> Iterator[Problem]:
         "if the cluster is gone, "
     )
     from_kafka |= {each.labels["cluster"].casefold() for each in seen.of("karrot_watch_last_poll_timestamp_seconds")}
+    yield from map(not_due, seen.not_due, seen.not_due.values())
     for cluster, age in seen.heard.items():
-        if age > seen.stale_after and cluster.casefold() not in from_kafka:
+        if age > seen.stale_after and cluster.casefold() not in from_kafka and cluster not in seen.not_due:
             what = f"never sent an event{that}" if age == float("inf") else f"sent its last event{that} {age:.0f} s ago"
             forget = f"run karrot forget-cluster {shell_word(cluster)} --karrot {seen.url}"
             gone = "take it out of KARROT_EXPECTED_CLUSTERS" if age == float("inf") else forget
             yield fault(f"the Burrow of {cluster} {what}", f"{by_burrow}{gone}")
     # Neither watch nor evaluate needs a Burrow.
-    if not (seen.heard or from_kafka or WATCH in seen.components):
+    if not (seen.heard or seen.not_due or from_kafka or WATCH in seen.components):
         yield fault(
             f"no Burrow ever sent an event{that}",
             f"{seen.unless_refused}add the section that karrot burrow-config --karrot {seen.url} prints to burrow.toml",

@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import mean
 
 from karrot.api.bodies import GroupEvent
-from karrot.doctor.checks import Check, Problem, check, fault, only_if, warn
+from karrot.doctor.checks import Check, Problem, check, fault, not_due, only_if, warn
 from karrot.doctor.read_burrow import BurrowSeen, admits
 from karrot.doctor.read_karrot import KarrotSeen
 from karrot.doctor.reader_helpers import netloc
@@ -55,7 +55,9 @@ def silent_notifier(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Problem]
     only_if(any(burrow.groups.values()) and karrot.samples and burrow.to_karrot)
     patience = 2 * burrow.interval + _START_S
     for cluster, groups in burrow.groups.items():
-        if groups and (age := karrot.heard.get(cluster, float("inf"))) > patience:
+        if cluster in karrot.not_due:
+            yield not_due(cluster, karrot.not_due[cluster])
+        elif groups and (age := karrot.heard.get(cluster, float("inf"))) > patience:
             when = "never accepted an event of it" if age == float("inf") else f"accepted the last one {age:.0f} s ago"
             yield fault(
                 f"Burrow lists {counted_plain(len(groups), 'group')} of {cluster}, but Karrot {when}",
