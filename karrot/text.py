@@ -119,6 +119,19 @@ def _two_units(seconds: float, units: Sequence[tuple[str, int]], space: str) -> 
 # ---- Times ----
 
 
+def instant(epoch_ms: int | None) -> datetime | None:
+    """Convert epoch milliseconds to a time in UTC.
+
+    Returns ``None`` for a value out of range, which can come from a commit that Burrow misread.
+    """
+    if epoch_ms is None:
+        return None
+    try:
+        return EPOCH + timedelta(milliseconds=epoch_ms)
+    except OverflowError:
+        return None
+
+
 def iso(when: datetime) -> str:
     """``2026-11-21T16:04:05Z``: a UTC time in JSON. It has ``.250000`` only if there are microseconds."""
     return when.isoformat().replace("+00:00", "Z")

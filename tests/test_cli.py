@@ -5,7 +5,6 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from zipfile import ZipFile
 
 import pytest
 
@@ -99,25 +98,6 @@ def test_serve_runs_without_a_standard_output(tmp_path: Path) -> None:
         service.terminate()
         _, said = service.communicate(timeout=30)
     assert (service.returncode, said) == (0, b"")
-
-
-def test_a_karrot_in_an_archive_gives_one_sentence(tmp_path: Path) -> None:
-    packed = tmp_path / "karrot.whl"
-    package = Path(karrot.__file__).parent
-    with ZipFile(packed, "w") as archive:
-        for path in package.rglob("*.py"):
-            archive.write(path, path.relative_to(package.parent))
-    for command in (["render", "alert-rules"], ["serve"]):
-        arguments = [sys.executable, "-m", "karrot", *command]
-        environment = {**os.environ, "PYTHONPATH": str(packed)}
-        done = subprocess.run(
-            arguments, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-        )
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr == (
-            f"karrot: Karrot runs from an archive, {packed}, and cannot read its templates and pages there: "
-            "install Karrot with pip install, or unpack the archive\n"
-        )
 
 
 def test_help_imports_no_large_module() -> None:

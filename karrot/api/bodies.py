@@ -10,7 +10,7 @@ import msgspec
 
 from karrot.eventlog.base import DatabaseStatus
 from karrot.mutes import Mute
-from karrot.reporters.base import Fact
+from karrot.reporters.base import Report
 
 
 class Heartbeat(msgspec.Struct):
@@ -217,34 +217,6 @@ class Place(msgspec.Struct):
     seq: int
 
 
-class SentValue(msgspec.Struct):
-    """One value that the destination accepted. ``what`` is the value's name at the destination."""
-
-    what: str
-    value: float
-    unit: str | None
-    observed_at: datetime | None
-
-
-class RefusedValue(msgspec.Struct):
-    """One value that is never sent. ``reason`` is also the label ``reason`` of the counter of dropped values."""
-
-    what: str
-    reason: str
-    text: str
-    at: datetime | None
-
-
-class LastSend(msgspec.Struct):
-    """A reporter's report on its last send. ``sent`` has the newest accepted values, ``refused`` the newest refused."""
-
-    at: datetime | None
-    sent_count: int
-    facts: list[Fact]
-    sent: list[SentValue]
-    refused: list[RefusedValue]
-
-
 class ReporterProgress(msgspec.Struct):
     """One reporter. ``state`` is ``idle``, ``ok`` or ``failing``. A pull reporter is always ``idle``.
 
@@ -260,7 +232,7 @@ class ReporterProgress(msgspec.Struct):
     last_success_at: datetime | None
     last_error: str | None
     last_error_at: datetime | None
-    last_send: LastSend | None
+    last_send: Report | None
 
 
 class Reporters(msgspec.Struct):

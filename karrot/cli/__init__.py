@@ -43,11 +43,6 @@ class Program(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command. Raises Refused if files of Karrot are missing, and Interrupted after Ctrl-C."""
-        if not Path(__file__).exists():
-            raise Refused(
-                f"Karrot runs from an archive, {Path(__file__).parents[2]}, and cannot read its templates and pages "
-                "there: install Karrot with pip install, or unpack the archive"
-            )
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

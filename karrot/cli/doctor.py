@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from karrot.doctor import Finding
 
 
-_MARKS = {"fault": ("✖", "x"), "warn": ("▲", "!"), "note": ("◆", "-"), "ok": ("●", "+")}
-"""The mark of each level, and an ASCII mark for terminals that cannot show the first mark."""
-
-_COLOURS = {"fault": "red", "warn": "yellow", "note": "cyan", "ok": "green"}
-_COUNTED = {"fault": "fault", "warn": "warning", "note": "note", "ok": "check"}
+_LEVELS = {
+    "fault": ("✖", "x", "red", "fault"),
+    "warn": ("▲", "!", "yellow", "warning"),
+    "note": ("◆", "-", "cyan", "note"),
+    "ok": ("●", "+", "green", "check"),
+}
+"""The mark of each level, an ASCII mark for terminals that cannot show it, the colour, and the word of the summary."""
 
 
 @click.command(short_help="Find problems from Burrow to Prometheus.")
@@ -61,10 +63,10 @@ def _lines(findings: "Sequence[Finding]", *, with_ok: bool) -> list[str]:
 def _line(finding: "Finding") -> str:
     from karrot.logs import has_colours
 
-    mark, plain = _MARKS[finding.level]
+    mark, plain, colour, _ = _LEVELS[finding.level]
     level = f"{mark if _can_write(mark) else plain} {finding.level:<5}"
     if has_colours(sys.stdout):
-        level = click.style(level, fg=_COLOURS[finding.level], bold=True)
+        level = click.style(level, fg=colour, bold=True)
     line = f"{level}  {safe(finding.what)}"
     if finding.level == "ok":
         return line
@@ -73,8 +75,8 @@ def _line(finding: "Finding") -> str:
 
 
 def _sum(findings: "Sequence[Finding]", *, with_ok: bool) -> str:
-    counts = {level: sum(finding.level == level for finding in findings) for level in _MARKS}
-    summary = ", ".join(counted_plain(number, _COUNTED[level]) for level, number in counts.items())
+    counts = {level: sum(finding.level == level for finding in findings) for level in _LEVELS}
+    summary = ", ".join(counted_plain(number, _LEVELS[level][3]) for level, number in counts.items())
     return f"{summary} passed{'' if with_ok or not counts['ok'] else ' (--all shows them)'}"
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,37 +20,6 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE = 8
-
-
-@dataclass(frozen=True, slots=True)
-class GroupAnswers:
-    """The verdicts on groups, sorted by group, and an error for each group whose request failed.
-
-    ``named`` says whether the user named the groups.
-    """
-
-    cluster: str
-    verdicts: "tuple[LagEvent, ...]"
-    failed: "Mapping[str, RequestFailed]"
-    named: bool = False
-    is_ready: bool = True
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether Burrow lists no group, or a request failed that may succeed later or for another group."""
-        from karrot.burrow.client import Unaddressable
-
-        if not self.verdicts and not self.failed:
-            return True
-        return any(self.named or not isinstance(error, Unaddressable) for error in self.failed.values())
-
-    @property
-    def notes(self) -> list[str]:
-        """Return sentences about the groups that the table does not show."""
-        if not self.verdicts and not self.failed:
-            starting = "" if self.is_ready else ": Burrow is still starting"
-            return [f"Burrow has no group in {shown(self.cluster)}{starting}"]
-        return [f"{group!a} is not shown: {error}" for group, error in self.failed.items()]
 
 
 _group_options = option_set(
@@ -103,7 +72,7 @@ def lag(**asked: Any) -> None:
 
 
 def _run(
-    table: Callable[[GroupAnswers], Iterator[str]],
+    table: Callable[[str, "Sequence[LagEvent]"], Iterator[str]],
     *,
     url: str,
     cluster: str | None,
@@ -111,19 +80,31 @@ def _run(
     as_json: bool,
     with_all_partitions: bool,
 ) -> None:
-    """Ask Burrow, and print the answer with ``table`` or as JSON."""
-    from karrot.burrow.client import Burrow
+    """Ask Burrow for the verdicts, some at the same time, and print them with ``table`` or as JSON."""
+    from karrot.burrow.client import Burrow, NotFound, Unaddressable
     from karrot.http_client import RequestFailed
 
     with Burrow(url) as burrow:
         try:
-            asked = ask(burrow, cluster_of(burrow, cluster), groups, with_all_partitions=with_all_partitions)
+            cluster = cluster_of(burrow, cluster)
+            names = groups or burrow.consumers(cluster)
+            question = partial(burrow.lag if with_all_partitions else burrow.status, cluster)
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                answers = list(pool.map(partial(_answer, question), names))
+            is_starting = not names and burrow.ready() is False
         except RequestFailed as error:
             raise NotDone(str(error)) from error
-    print_lines((groups_json if as_json else table)(asked))
-    if asked.has_failed:
-        raise NotDone("\n".join(asked.notes))
-    for note in asked.notes:
+    verdicts = [answer for answer in answers if not isinstance(answer, RequestFailed)]
+    failed = {group: error for group, error in zip(names, answers, strict=True) if isinstance(error, RequestFailed)}
+    if not groups:  # Burrow may have deleted a group since it listed the groups
+        failed = {group: error for group, error in failed.items() if not isinstance(error, NotFound)}
+    print_lines([_json(cluster, verdicts, failed)] if as_json else table(cluster, verdicts))
+    if not verdicts and not failed:
+        raise NotDone(f"Burrow has no group in {shown(cluster)}{': Burrow is still starting' if is_starting else ''}")
+    notes = [f"{group!a} is not shown: {error}" for group, error in failed.items()]
+    if any(groups or not isinstance(error, Unaddressable) for error in failed.values()):
+        raise NotDone("\n".join(notes))
+    for note in notes:
         click.echo(f"karrot: {note}", err=True)
 
 
@@ -144,34 +125,11 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(shown, names))
 
 
-def ask(burrow: "Burrow", cluster: str, groups: Sequence[str], *, with_all_partitions: bool) -> GroupAnswers:
-    """Ask Burrow for the verdicts on ``groups``, or on all groups. A few requests run at the same time.
-
-    If Burrow deletes a group before the request for this group, the answer has no such group. If the user named the
-    group, an error is shown instead.
-    """
-    from karrot.burrow.client import NotFound
-    from karrot.http_client import RequestFailed
-
-    names = tuple(groups) or burrow.consumers(cluster)
-    question = burrow.lag if with_all_partitions else burrow.status
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        answers = list(pool.map(lambda group: _answer(question, cluster, group), names))
-    failed = {group: answer for group, answer in zip(names, answers, strict=True) if isinstance(answer, RequestFailed)}
-    return GroupAnswers(
-        cluster,
-        tuple(answer for answer in answers if not isinstance(answer, RequestFailed)),
-        failed if groups else {group: answer for group, answer in failed.items() if not isinstance(answer, NotFound)},
-        named=bool(groups),
-        is_ready=bool(names) or burrow.ready() is not False,
-    )
-
-
-def _answer(question: "Callable[[str, str], LagEvent]", cluster: str, group: str) -> "LagEvent | RequestFailed":
+def _answer(question: "Callable[[str], LagEvent]", group: str) -> "LagEvent | RequestFailed":
     from karrot.http_client import RequestFailed
 
     try:
-        return question(cluster, group)
+        return question(group)
     except RequestFailed as error:
         return error
 
@@ -202,13 +160,12 @@ OFFSETS = (
 _PARTITIONS = (*OFFSETS, Column("STATUS", "status"), Column("OWNER", "owner", lambda owner: cell(owner or None)))
 
 
-def groups_table(asked: GroupAnswers) -> Iterator[str]:
+def groups_table(cluster: str, verdicts: "Sequence[LagEvent]") -> Iterator[str]:
     """Yield a line for each group, and then a line with the totals."""
-    if not asked.verdicts:
-        return
-    yield from PrintedTable(_GROUPS, [_group_fields(event) for event in asked.verdicts]).lines()
-    groups, lag = counted_plain(len(asked.verdicts), "group"), sum_of_known(asked.verdicts)
-    yield f"{safe(asked.cluster)}: {groups}, lag {lag}; {tally(event.status_text for event in asked.verdicts)}"
+    if verdicts:
+        yield from PrintedTable(_GROUPS, [_group_fields(event) for event in verdicts]).lines()
+        groups, lag = counted_plain(len(verdicts), "group"), sum_of_known(verdicts)
+        yield f"{safe(cluster)}: {groups}, lag {lag}; {tally(event.status_text for event in verdicts)}"
 
 
 def sum_of_known(verdicts: "Iterable[LagEvent]") -> str:
@@ -224,10 +181,10 @@ def tally(words: Iterable[str]) -> str:
     return ", ".join(f"{number} {safe(word)}" for word, number in sorted(Counter(words).items()) if word)
 
 
-def partition_tables(asked: GroupAnswers) -> Iterator[str]:
+def partition_tables(_cluster: str, verdicts: "Sequence[LagEvent]") -> Iterator[str]:
     """Yield, for each group, a table with columns as in ``kafka-consumer-groups``, and a line with the totals."""
-    for at, event in enumerate(asked.verdicts):
-        if at and (event.partitions or asked.verdicts[at - 1].partitions):
+    for at, event in enumerate(verdicts):
+        if at and (event.partitions or verdicts[at - 1].partitions):
             yield ""
         if event.partitions:
             rows = [{"group": event.consumer} | _partition_fields(each) for each in event.partitions]
@@ -245,10 +202,9 @@ def _sum(event: "LagEvent") -> str:
     return line if event.complete in (None, 1) else f"{line}, {event.complete:.0%} complete"
 
 
-def groups_json(asked: GroupAnswers) -> Iterator[str]:
-    failed = [{"group": group, "error": str(error)} for group, error in asked.failed.items()]
-    groups = [_group_fields(event) for event in asked.verdicts]
-    yield json_line({"cluster": asked.cluster, "groups": groups, "failed": failed})
+def _json(cluster: str, verdicts: "Sequence[LagEvent]", failed: "Mapping[str, RequestFailed]") -> str:
+    unknown = [{"group": group, "error": str(error)} for group, error in failed.items()]
+    return json_line({"cluster": cluster, "groups": [_group_fields(event) for event in verdicts], "failed": unknown})
 
 
 def _group_fields(event: "LagEvent") -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """Serves the demo's own small HTTP services, such as the fake CloudWatch, on a free port of the loopback interface."""
 
 import gzip
+import json
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from msgspec import DecodeError, Struct, json
 from werkzeug import Request, Response
 from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -50,46 +50,31 @@ class _SilentHandler(WSGIRequestHandler):
 _JSON = "application/x-amz-json-1.0"
 
 
-class _Dimension(Struct, rename="pascal"):
-    name: str
-    value: str
-
-
-class _Datum(Struct, rename="pascal"):
-    metric_name: str
-    value: float
-    dimensions: Sequence[_Dimension] = ()
-    unit: str | None = None
-
-
-class _PutMetricData(Struct, rename="pascal"):
-    namespace: str
-    metric_data: list[_Datum]
-
-
 class CloudWatchReceiver:
     """Remembers the newest value of each metric. Several threads can use this class."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._newest: dict[str, _Datum] = {}
+        self._newest: dict[str, str] = {}
         self._calls = 0
 
     def put(self, _path: str, body: bytes) -> Response:
         try:
-            sent = json.decode(body, type=_PutMetricData)
-        except DecodeError as error:
-            refusal = {"__type": "SerializationException", "message": str(error)}
-            return Response(json.encode(refusal), 400, content_type=_JSON)
+            sent, newest = json.loads(body), dict[str, str]()
+            for datum in sent["MetricData"]:
+                dimensions = " ".join(f"{each['Name']}={each['Value']}" for each in datum.get("Dimensions", ()))
+                name = f"{sent['Namespace']} {datum['MetricName']} {dimensions}"
+                newest[name] = f"{datum['Value']:.12g} {datum.get('Unit', '')}"
+        except (ValueError, LookupError, TypeError) as error:
+            refusal = json.dumps({"__type": "SerializationException", "message": str(error)})
+            return Response(refusal, 400, content_type=_JSON)
         with self._lock:
             self._calls += 1
-            for datum in sent.metric_data:
-                dimensions = " ".join(f"{each.name}={each.value}" for each in datum.dimensions)
-                self._newest[f"{sent.namespace} {datum.metric_name} {dimensions}"] = datum
+            self._newest |= newest
         return Response(b"{}", content_type=_JSON)
 
     def page(self, _path: str, _body: bytes = b"") -> Response:
         with self._lock:
-            lines = [f"{name}  {each.value:.12g} {each.unit or ''}" for name, each in sorted(self._newest.items())]
+            lines = [f"{name}  {value}" for name, value in sorted(self._newest.items())]
             head = f"This local fake of Amazon CloudWatch has accepted {self._calls} calls. The newest values:\n"
         return Response("\n".join([head, *lines, ""]), content_type="text/plain; charset=utf-8")

@@ -11,9 +11,10 @@ from msgspec import Struct
 from prometheus_client.samples import Sample
 
 from karrot.api.bodies import Component, Group, GroupDetail, GroupEvent, Heartbeat, Readiness, Rejects, Reporters
-from karrot.doctor.reader_helpers import Parts, Unread, read_groups, read_samples, seconds
+from karrot.doctor.reader_helpers import Parts, Unread, read_groups, read_samples
 from karrot.event import GroupKey
 from karrot.http_client import HttpClient, Limits, RequestFailed
+from karrot.settings import types
 
 METRICS = (
     "karrot_last_event_timestamp_seconds",
@@ -71,7 +72,7 @@ class KarrotSeen:
     @property
     def stale_after(self) -> float:
         """``KARROT_STALE_AFTER`` in seconds, or its default if the settings were not read."""
-        return seconds(self.setting("STALE_AFTER")) or 300
+        return types.duration(1, 10**9).read(self.setting("STALE_AFTER") or "300s")
 
     def of(self, metric: str) -> Iterator[Sample]:
         return (sample for sample in self.samples if sample.name == metric)

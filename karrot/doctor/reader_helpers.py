@@ -1,6 +1,5 @@
 """Helpers of the doctor's readers: they handle unreadable parts, metric samples, and addresses."""
 
-import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -19,7 +18,6 @@ GROUPS_READ = 10_000
 """The maximum number of groups that are read."""
 
 _PAGE = 1000
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Unreachable(NamedTuple):
@@ -80,9 +78,3 @@ def netloc(url: str) -> str:
     except ValueError:
         return parts.netloc
     return f"{parts.hostname or ''}:{port}"
-
-
-def seconds(text: str) -> float:
-    """Parse a duration as Karrot (``300s``) or Prometheus (``1m30s``) shows it. Any other string counts as 0 s."""
-    parts = re.findall(r"([0-9]+)(ms|[smhd])", text)
-    return sum(int(number) * _UNITS[unit] for number, unit in parts)

@@ -6,6 +6,7 @@ An entry point of the group ``karrot.reporters`` names a function that takes a `
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -225,22 +226,22 @@ class Sent(msgspec.Struct, frozen=True):
     what: str
     value: float
     unit: str | None
-    observed_at_ms: int
+    observed_at: datetime | None
 
 
 class RefusedDatum(msgspec.Struct, frozen=True):
-    """One item that Karrot will never send. ``reason`` is a stable code. ``text`` is for people."""
+    """One item that is never sent. ``reason`` is also the label ``reason`` of the counter of dropped values."""
 
     what: str
     reason: str
     text: str
-    at_ms: int
+    at: datetime | None
 
 
 class Report(msgspec.Struct, frozen=True):
     """A report on the last send. ``sent`` and ``refused`` have the newest items. ``sent_count`` counts all sent."""
 
-    at_ms: int
+    at: datetime | None
     sent_count: int
     facts: tuple[Fact, ...] = ()
     sent: tuple[Sent, ...] = ()

@@ -10,9 +10,9 @@ from flask import Flask
 from karrot.jinja_filters import FILTERS
 from karrot.render import templates_dir
 from karrot.runbooks_and_remedies import CODES, REFUSED_LATELY_S, runbook_of_failing
+from karrot.text import instant
 from karrot.web import error_answers, health, metrics, static_files, webhook
 from karrot.web.api import routes as api
-from karrot.web.api.answers import instant
 from karrot.web.context import EXTENSION, Credentials, WebContext, add_headers
 from karrot.web.pages import banners, page_cache, runbooks
 from karrot.web.pages import routes as pages
@@ -52,7 +52,6 @@ def create_app(context: WebContext) -> Flask:
     app.extensions[EXTENSION] = context
     app.extensions[metrics.EXTENSION] = metrics.LastScrape(context)
     app.extensions[page_cache.EXTENSION] = page_cache.PageCache(context.clock)
-    app.extensions[static_files.EXTENSION] = static_files.load(templates_dir() / "web" / "static")
     _prepare_templates(app, context)
     error_answers.install(app)
     for module in (webhook, metrics, health, api, pages, runbooks, static_files):
@@ -68,7 +67,7 @@ def _prepare_templates(app: Flask, context: WebContext) -> None:
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.jinja_env.filters.update(FILTERS)
     app.jinja_env.globals.update(
-        assets=app.extensions[static_files.EXTENSION].names,
+        asset_url=static_files.asset_url,
         version=context.version,
         now=lambda: instant(context.clock.wall_ms()),
         codes=CODES,

@@ -1,44 +1,36 @@
-"""Serves the stylesheet, script and icon from memory. Each name has a hash of the content, so files never expire."""
+"""Serves the stylesheet, scripts and icon. Their addresses have a hash of the content, so that browsers keep them."""
 
 import mimetypes
+from functools import cache
 from hashlib import sha256
-from pathlib import Path
-from typing import NamedTuple
 
-from flask import Blueprint, Response, abort, current_app, request
+from flask import Blueprint, Response, abort, request, url_for
 
-EXTENSION = "karrot-assets"
-
-_FOR_EVER = "public, max-age=31536000, immutable"
+from karrot.render import templates_dir
 
 routes = Blueprint("static", __name__)
 
 
-class Assets(NamedTuple):
-    """The static files. ``names`` maps file names to served names. ``contents`` maps served names to contents."""
-
-    names: dict[str, str]
-    contents: dict[str, bytes]
+@cache
+def _contents() -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (templates_dir() / "web" / "static").iterdir()}
 
 
-def load(folder: Path) -> Assets:
-    """Read every file of a folder."""
-    assets = Assets({}, {})
-    for path in sorted(each for each in folder.iterdir() if each.is_file()):
-        content = path.read_bytes()
-        name = f"{path.stem}.{sha256(content).hexdigest()[:12]}{path.suffix}"
-        assets.names[path.name] = name
-        assets.contents[name] = content
-    return assets
+def _hash_of(name: str) -> str:
+    return sha256(_contents()[name]).hexdigest()[:12]
 
 
 @routes.get("/static/<name>")
 def asset(name: str) -> Response:
-    assets: Assets = current_app.extensions[EXTENSION]
-    if name not in assets.contents:
+    if name not in _contents():
         abort(404)
-    response = Response(assets.contents[name], mimetype=mimetypes.guess_type(name)[0])
-    response.set_etag(name)
-    response.headers["Cache-Control"] = _FOR_EVER
+    response = Response(_contents()[name], mimetype=mimetypes.guess_type(name)[0])
+    response.set_etag(_hash_of(name))
+    response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
     response.make_conditional(request)
     return response
+
+
+def asset_url(name: str) -> str:
+    """Return the address of a file for a page."""
+    return url_for("static.asset", name=name, v=_hash_of(name))

@@ -1,9 +1,7 @@
 """The check of Prometheus' scrape of Karrot."""
 
-import pytest
-
 from karrot.doctor import read_and_check_prometheus as checks
-from karrot.doctor.reader_helpers import Unread, seconds
+from karrot.doctor.reader_helpers import Unread
 from support.doctor_snapshots import (
     finds_nothing,
     only_finding,
@@ -37,11 +35,3 @@ def test_labels_that_prometheus_renames_are_a_fault() -> None:
         "Prometheus renames Karrot's label cluster to exported_cluster",
         "set honor_labels: true in the scrape config (honorLabels: true in a ServiceMonitor)",
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [("15s", 15), ("1m30s", 90), ("500ms", 0.5), ("2d", 172_800), pytest.param("", 0, id="no duration")],
-)
-def test_prometheus_durations_are_parsed(text: str, value: float) -> None:
-    assert seconds(text) == value

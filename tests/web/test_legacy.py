@@ -4,6 +4,7 @@ import msgspec
 
 from karrot.eventlog.base import Cursor, ReporterState
 from karrot.reporters.base import Fact, RefusedDatum, Report, Sent
+from karrot.text import instant
 from support.burrow.recorded_bodies import recorded_body
 from support.web.website import make_website
 
@@ -62,12 +63,14 @@ def test_browsers_get_html_pages() -> None:
 def test_a_reporter_s_page_shows_sent_and_refused_data_in_the_reporter_s_own_words() -> None:
     website = make_website(reporters=("cloudwatch",))
     report = Report(
-        at_ms=1_800_000_000_000,
+        at=instant(1_800_000_000_000),
         sent_count=1,
         facts=(Fact("groups left out", "1"), Fact("groups left out", "for 0.30 USD a month")),
-        sent=(Sent("Lag {ConsumerGroup=<b>}", 12_345.5, None, 1_800_000_000_000),),
+        sent=(Sent("Lag {ConsumerGroup=<b>}", 12_345.5, None, instant(1_800_000_000_000)),),
         refused=(
-            RefusedDatum("Lag {ConsumerGroup=x}", "rejected", "PutMetricData was answered 400", 1_800_000_000_000),
+            RefusedDatum(
+                "Lag {ConsumerGroup=x}", "rejected", "PutMetricData was answered 400", instant(1_800_000_000_000)
+            ),
         ),
     )
     website.log.remember("cloudwatch", "report", msgspec.json.encode(report))

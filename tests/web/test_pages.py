@@ -1,6 +1,7 @@
 import gzip
 import re
 from datetime import UTC, date, datetime, timedelta
+from hashlib import sha256
 from html import unescape
 from html.parser import HTMLParser
 from typing import Any
@@ -17,8 +18,10 @@ from karrot.eventlog.watch_data_of_groups import GroupHealth, WatchedCluster
 from karrot.history.answers_and_errors import HourlyHistory, Incident, SeriesPoint
 from karrot.history.time_ranges import DayRange
 from karrot.jinja_filters import marked
+from karrot.render import templates_dir
 from karrot.reporters.base import REPORT_NOTE, Fact, RefusedDatum, Report
 from karrot.runbooks_and_remedies import CODES, WATCH
+from karrot.text import instant
 from karrot.web import Credentials
 from karrot.web.pages.last_weeks import NotReadable
 from karrot.web.pages.routes import PAGE_SIZE
@@ -717,8 +720,10 @@ def test_static_files_are_cached_forever_under_content_hashes() -> None:
     client = make_website().client
     text = client.get("/").text
     paths = set(re.findall(r'"(/static/[^"]+)"', text))
-    assert {path.rpartition(".")[2] for path in paths} == {"css", "js", "svg"}
+    assert {path.partition("?")[0].rpartition(".")[2] for path in paths} == {"css", "js", "svg"}
     for path in paths:
+        name, _, version = path.removeprefix("/static/").partition("?v=")
+        assert sha256((templates_dir() / "web" / "static" / name).read_bytes()).hexdigest().startswith(version)
         response = client.get(path)
         assert response.status_code == 200
         assert response.headers["Cache-Control"] == "public, max-age=31536000, immutable"
@@ -891,8 +896,8 @@ def test_the_reporters_page_shows_full_errors_and_refused_data() -> None:
     website = make_website(reporters=("cloudwatch",))
     error = "AccessDenied: " + "x" * 400
     website.log.save_reporter(ReporterState("cloudwatch", None, "failing", error, website.clock.wall))
-    refused = RefusedDatum("Lag {Cluster=a}", "too_old", "It was long ago.", website.clock.wall)
-    report = Report(website.clock.wall, 0, (Fact("groups left out", "15.88 thousand"),), (), (refused,))
+    refused = RefusedDatum("Lag {Cluster=a}", "too_old", "It was long ago.", instant(website.clock.wall))
+    report = Report(instant(website.clock.wall), 0, (Fact("groups left out", "15.88 thousand"),), (), (refused,))
     website.log.remember("cloudwatch", REPORT_NOTE, msgspec.json.encode(report))
     for path in ("/reporters", "/reporters/cloudwatch"):
         assert read(website, path).lower().count("last send") == 1

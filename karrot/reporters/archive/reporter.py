@@ -13,6 +13,7 @@ from karrot.reporters.archive.segment_store import SegmentName, SegmentStore, St
 from karrot.reporters.base import REPORT_NOTE, Context, Fact, Report, ReportFailed, Sent, Unreported
 from karrot.settings import types
 from karrot.settings.options import Archive
+from karrot.text import instant
 
 
 class Contents:
@@ -180,8 +181,8 @@ class ArchiveReporter:
             self._context.count(telemetry.REPORTER_ARCHIVE_BYTES, size, **labels)
 
     def _report(self, contents: Contents, written: StoredSegment) -> Report:
-        options, (segments, size), at_ms = self._options, contents.total(), self._context.clock.wall_ms()
+        options, (segments, size), at = self._options, contents.total(), instant(self._context.clock.wall_ms())
         held = f"{segments}, together {size / _MIB:.1f} MiB, from {min(contents.hours)} on"
         kept = f"{_AGE.show(options.retention_s)}, and at most {_SIZE.show(options.max_bytes)}"
         facts = (Fact("Place", str(options.place)), Fact("Segments", held), Fact("Kept", kept))
-        return Report(at_ms, 1, facts, (Sent(written.name.path, written.name.lines, "events", at_ms),))
+        return Report(at, 1, facts, (Sent(written.name.path, written.name.lines, "events", at),))

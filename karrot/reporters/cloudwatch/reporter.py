@@ -36,7 +36,7 @@ from karrot.reporters.cloudwatch.sender import Refusal, Sender, SendOutcome
 from karrot.settings.options import CloudWatch as Options
 from karrot.settings.options import Layout
 from karrot.telemetry import Metric
-from karrot.text import counted
+from karrot.text import counted, instant
 
 _SHOWN = 50
 _INSIDE = "inside"
@@ -119,7 +119,7 @@ class CloudWatchReporter:
         for datum, reason, text in outcome.refused:
             self._add(telemetry.REPORTER_DROPPED, 1, reason=reason)
             self._refused.pop(_what(datum), None)  # move a metric that is refused again to the end
-            self._refused[_what(datum)] = RefusedDatum(_what(datum), reason, text, now_ms)
+            self._refused[_what(datum)] = RefusedDatum(_what(datum), reason, text, instant(now_ms))
         self._refused = dict(list(self._refused.items())[-_SHOWN:])
         settled = (*outcome.delivered, *(each.datum for each in outcome.refused))
         self._settled |= {each.key: each.timestamp_ms for each in settled}
@@ -216,7 +216,7 @@ class CloudWatchReporter:
             inside.changed = False
         if outcome.delivered:
             first = islice(outcome.delivered, _SHOWN)
-            self._sent = tuple(Sent(_what(each), each.value, each.unit, each.timestamp_ms) for each in first)
+            self._sent = tuple(Sent(_what(each), each.value, each.unit, instant(each.timestamp_ms)) for each in first)
         outside = f"{inside.outside:,}" if inside.outside < OUTSIDE_BOUND else f"{OUTSIDE_BOUND:,} or more"
         waiting = f"; {kept:,} wait for the next" if kept else ""
         facts = {
@@ -226,7 +226,7 @@ class CloudWatchReporter:
             "groups left out": outside,
         }
         shown, refused = tuple(starmap(Fact, facts.items())), tuple(reversed(self._refused.values()))
-        report = Report(context.clock.wall_ms(), len(outcome.delivered), shown, self._sent, refused)
+        report = Report(instant(context.clock.wall_ms()), len(outcome.delivered), shown, self._sent, refused)
         context.remember(REPORT_NOTE, msgspec.json.encode(report))
 
 

@@ -23,6 +23,7 @@ from karrot.reporters.base import (
     read_report,
 )
 from karrot.settings.options import Kafka
+from karrot.text import instant
 
 
 class Message(NamedTuple):
@@ -110,15 +111,15 @@ class KafkaReporter:
         for each in refused:
             self._context.count(telemetry.REPORTER_DROPPED, 1, reporter=self._context.name, reason=each.reason)
         # The report has the number of messages and the last offset of each partition, and the newest refused events.
-        topic, at_ms = self._options.topic, self._context.clock.wall_ms()
+        topic, at = self._options.topic, instant(self._context.clock.wall_ms())
         before = read_report(self._context.recall(REPORT_NOTE))
         facts = (Fact("Topic", topic), Fact("Brokers", ", ".join(self._options.bootstrap)))
         sent = (
-            Sent(f"{topic}-{partition} up to offset {max(found)}", len(found), "events", at_ms)
+            Sent(f"{topic}-{partition} up to offset {max(found)}", len(found), "events", at)
             for partition, found in sorted(offsets.items())
         )
         kept = (*reversed(refused), *(before.refused if before else ()))[:_SHOWN]
-        report = Report(at_ms, len(offsets), facts, tuple(islice(sent, _SHOWN)), kept)
+        report = Report(at, len(offsets), facts, tuple(islice(sent, _SHOWN)), kept)
         self._context.remember(REPORT_NOTE, msgspec.json.encode(report))
 
     def close(self) -> None:
@@ -144,4 +145,4 @@ class KafkaReporter:
 
     def _refused(self, stored: StoredEvent, reason: str, text: str) -> RefusedDatum:
         what = f"{stored.event_id}: {stored.event.cluster} {stored.event.consumer}"
-        return RefusedDatum(what, reason, text, self._context.clock.wall_ms())
+        return RefusedDatum(what, reason, text, instant(self._context.clock.wall_ms()))

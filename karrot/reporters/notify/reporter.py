@@ -19,7 +19,7 @@ from karrot.eventlog.base import GroupState, LogUnavailableError, OverloadedErro
 from karrot.reporters.base import REPORT_NOTE, Context, Fact, Report, ReportFailed, Unreported, retry_delay_s
 from karrot.reporters.notify.messages import Change, Message, Owners, Told, Writer
 from karrot.reporters.notify.routes import Route, Sender
-from karrot.text import clock, counted
+from karrot.text import clock, counted, instant
 
 _FEW, _LONGEST = 5, 6
 """More changes than `_FEW` are one message, which waits up to `_LONGEST` times ``gather_seconds`` for the last."""
@@ -205,7 +205,7 @@ class NotifyReporter:
                 threading.Thread(target=_send, args=(sender, *channel.sending[:2]), daemon=True).start()
         facts = tuple(Fact(f"Channel {each.name}", each.fact) for each in self._channels)
         if facts != self._facts:
-            self._context.remember(REPORT_NOTE, msgspec.json.encode(Report(wall_ms, self._sent, facts)))
+            self._context.remember(REPORT_NOTE, msgspec.json.encode(Report(instant(wall_ms), self._sent, facts)))
             self._facts = facts
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -12,24 +11,11 @@ from karrot.event import ABANDONED, LEFT, NO_PROBLEM, GroupKey, OffsetSample, Pa
 from karrot.eventlog.base import GroupState, Listed, Reject, ReporterState, StoredEvent, StoredSummary
 from karrot.eventlog.event_log import EventLog
 from karrot.reporters.base import REPORT_NOTE, backlog, read_report
-from karrot.text import EPOCH
+from karrot.text import instant
 from karrot.web.context import WebContext, if_readable
 
 _Recent = Sequence[StoredSummary] | None
 _FOUND = {LEFT: "the group has left the topic", ABANDONED: "the group is abandoned"}
-
-
-def instant(epoch_ms: int | None) -> datetime | None:
-    """Convert epoch milliseconds to a time in UTC.
-
-    Returns ``None`` for a value out of range, which can come from a commit that Burrow misread.
-    """
-    if epoch_ms is None:
-        return None
-    try:
-        return EPOCH + timedelta(milliseconds=epoch_ms)
-    except OverflowError:
-        return None
 
 
 def mute_finder(context: WebContext) -> Callable[[GroupKey], mutes.Mute | None]:
@@ -123,19 +109,6 @@ def progress(context: WebContext) -> list[bodies.ReporterProgress]:
     for name in context.reporters:
         state = kept.get(name) or ReporterState(name, None)
         behind = backlog(log, state, size) if name in kept else None
-        send = None
-        if report := read_report(if_readable(partial(log.recall, name, REPORT_NOTE), None)):
-            send = bodies.LastSend(
-                at=instant(report.at_ms),
-                sent_count=report.sent_count,
-                facts=list(report.facts),
-                sent=[
-                    bodies.SentValue(one.what, one.value, one.unit, instant(one.observed_at_ms)) for one in report.sent
-                ],
-                refused=[
-                    bodies.RefusedValue(one.what, one.reason, one.text, instant(one.at_ms)) for one in report.refused
-                ],
-            )
         found.append(
             bodies.ReporterProgress(
                 name=name,
@@ -146,7 +119,7 @@ def progress(context: WebContext) -> list[bodies.ReporterProgress]:
                 last_success_at=instant(state.last_success_ms),
                 last_error=state.last_error,
                 last_error_at=instant(state.last_error_ms),
-                last_send=send,
+                last_send=read_report(if_readable(partial(log.recall, name, REPORT_NOTE), None)),
             )
         )
     return found

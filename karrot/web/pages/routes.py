@@ -19,7 +19,8 @@ from karrot.event import TEST_CLUSTERS, GroupKey, Source
 from karrot.eventlog import watch_data_of_groups
 from karrot.render import burrow_config
 from karrot.runbooks_and_remedies import CODES, WATCH
-from karrot.web.api.answers import instant, last_event, mute_finder, progress, reject_shape, second_opinion
+from karrot.text import instant
+from karrot.web.api.answers import last_event, mute_finder, progress, reject_shape, second_opinion
 from karrot.web.api.routes import STATUSES, asked_filter, asked_key, asked_number, no_live_group, star_of
 from karrot.web.auth import require_reader
 from karrot.web.context import WebContext, compress, html_asked, if_readable, web_context

@@ -21,6 +21,7 @@ from karrot.reporters.archive import build
 from karrot.reporters.archive.local_folder import Folder
 from karrot.reporters.archive.segment_store import SegmentName, StoredSegment, StoreError, end_ms, hour_at
 from karrot.reporters.base import Unreported
+from karrot.text import iso_ms
 from support.eventlog.appended_events import append_event, append_many
 from support.manual_clock import ManualClock
 from support.reporters.archive_folder import archive_feed, read_archive, segment_names
@@ -394,15 +395,16 @@ def test_the_page_of_the_reporter_describes_the_archive(log: MemoryEventLog, clo
     feed.close()
     (name,) = segment_names(archive)
     size = (archive / name.path).stat().st_size / 2**20
+    at = iso_ms(clock.wall_ms()).replace(".000Z", "Z")
     assert json.loads(log.recall("archive", "report") or b"") == {
-        "at_ms": clock.wall_ms(),
+        "at": at,
         "sent_count": 1,
         "facts": [
             {"name": "Place", "text": str(archive)},
             {"name": "Segments", "text": f"1, together {size:.1f} MiB, from day=2027-01-15/hour=08 on"},
             {"name": "Kept", "text": "30d, and at most 4GiB"},
         ],
-        "sent": [{"what": name.path, "value": 1.0, "unit": "events", "observed_at_ms": clock.wall_ms()}],
+        "sent": [{"what": name.path, "value": 1.0, "unit": "events", "observed_at": at}],
         "refused": [],
     }
 

@@ -13,6 +13,7 @@ from karrot.reporters.base import RefusedDatum, Sent, Unreported
 from karrot.reporters.cloudwatch import build
 from karrot.reporters.cloudwatch.group_data import GroupData, data_of
 from karrot.settings.options import CloudWatch as Options
+from karrot.text import instant
 from support.burrow.lag_events import make_partition
 from support.burrow.recorded_bodies import recorded_posts
 from support.eventlog.read_commits import cut_off_from_kafka
@@ -423,7 +424,7 @@ def test_a_value_that_cloudwatch_would_refuse_is_dropped_and_the_others_are_sent
         "Lag {Cluster=prod-eu, ConsumerGroup=ahead}",
         "too_new",
         "it was observed more than two hours ahead of this machine's clock",
-        rig.clock.wall - 5_000 + 500,
+        instant(rig.clock.wall - 5_000 + 500),
     )
     assert rig.dropped() == {"too_new": 1}
 
@@ -450,7 +451,7 @@ def test_the_newest_refusal_of_each_metric_is_shown(rig: CloudWatchRig) -> None:
         "Lag {Cluster=prod-eu, ConsumerGroup=worse}",
         "Lag {Cluster=prod-eu, ConsumerGroup=bad}",
     ]
-    assert {each.at_ms for each in refused} == {rig.report().at_ms}
+    assert {each.at for each in refused} == {rig.report().at}
 
 
 def test_the_report_shows_the_sent_data_and_the_number_of_groups(rig: CloudWatchRig) -> None:
@@ -459,8 +460,8 @@ def test_the_report_shows_the_sent_data_and_the_number_of_groups(rig: CloudWatch
     rig.run(5)
     report = rig.report()
     assert report.sent == (
-        Sent("Heartbeat {Cluster=prod-eu}", 1.0, "None", observed),
-        Sent("Lag {Cluster=prod-eu, ConsumerGroup=orders-svc}", 12.0, "Count", observed),
+        Sent("Heartbeat {Cluster=prod-eu}", 1.0, "None", instant(observed)),
+        Sent("Lag {Cluster=prod-eu, ConsumerGroup=orders-svc}", 12.0, "Count", instant(observed)),
     )
     facts = {fact.name: fact.text for fact in report.facts}
     assert facts["sent"] == "2 data in 1 call"

@@ -25,6 +25,7 @@ from karrot.reporters.kafka.reporter import (
     message_of,
 )
 from karrot.settings.options import Kafka
+from karrot.text import instant
 from support.eventlog.appended_events import append_event, append_many, stored_events
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
@@ -116,10 +117,10 @@ def test_an_event_is_written_as_its_line_with_cluster_and_group_as_the_key(rig: 
     assert not message.value.endswith(b"\n")
     assert decode(message.value).event_id == event.event_id
     assert rig.report == Report(
-        rig.clock.wall,
+        instant(rig.clock.wall),
         1,
         (Fact("Topic", "karrot.events"), Fact("Brokers", "a:9092, b:9092")),
-        (Sent("karrot.events-0 up to offset 0", 1, "events", rig.clock.wall),),
+        (Sent("karrot.events-0 up to offset 0", 1, "events", instant(rig.clock.wall)),),
     )
 
 

@@ -14,6 +14,7 @@ from karrot.render.cloudwatch_metric_names import cloudwatch_queries
 from karrot.reporters.base import REPORT_NOTE, Fact, RefusedDatum, Report, Sent
 from karrot.reporters.prometheus.group_metrics import promql_queries
 from karrot.settings.options import CloudWatch, GroupMetricName
+from karrot.text import instant
 from support.burrow.lag_events import make_event
 from support.eventlog.replicated_log import ReplicatedLog
 from support.manual_clock import ManualClock
@@ -77,12 +78,14 @@ def _sent(website: Website, *, state: str, error: str | None = None) -> None:
     log.save_reporter(ReporterState("cloudwatch", place, state, error, failed_ms, now_ms - 2000))
     facts = (Fact("namespace", "Karrot"), Fact("sent", "50 data in 1 call"), Fact("groups left out", "0"))
     told = Report(
-        at_ms=now_ms - 2000,
+        at=instant(now_ms - 2000),
         sent_count=50,
         facts=facts,
-        sent=(Sent("Lag {Cluster=prod-eu, ConsumerGroup=billing}", 120.0, "Count", now_ms - 5000),),
+        sent=(Sent("Lag {Cluster=prod-eu, ConsumerGroup=billing}", 120.0, "Count", instant(now_ms - 5000)),),
         refused=(
-            RefusedDatum("Lag {Cluster=prod-eu, ConsumerGroup=old}", "too_old", "It was long ago.", now_ms - 90_000),
+            RefusedDatum(
+                "Lag {Cluster=prod-eu, ConsumerGroup=old}", "too_old", "It was long ago.", instant(now_ms - 90_000)
+            ),
         ),
     )
     log.remember("cloudwatch", REPORT_NOTE, msgspec.json.encode(told))

@@ -11,6 +11,7 @@ from karrot.event import LagEvent, OffsetSample, Source
 from karrot.eventlog import rows
 from karrot.eventlog.base import Cursor, ReporterState
 from karrot.reporters.base import Fact, RefusedDatum, Report, Sent
+from karrot.text import instant
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import recorded_body
 from support.eventlog.read_commits import cut_off_from_kafka
@@ -308,11 +309,11 @@ def test_reporters_are_listed_with_their_backlog() -> None:
         "report",
         msgspec.json.encode(
             Report(
-                at_ms=1_800_000_000_000,
+                at=instant(1_800_000_000_000),
                 sent_count=2,
                 facts=(Fact("namespace", "Karrot"),),
-                sent=(Sent("Lag {Cluster=a}", 5.0, None, 1_800_000_000_000),),
-                refused=(RefusedDatum("Lag {Cluster=b}", "value", "it is no number", 1_800_000_000_000),),
+                sent=(Sent("Lag {Cluster=a}", 5.0, None, instant(1_800_000_000_000)),),
+                refused=(RefusedDatum("Lag {Cluster=b}", "value", "it is no number", instant(1_800_000_000_000)),),
             )
         ),
     )
