@@ -74,7 +74,7 @@ def _exists(website: Website, path: str) -> bool:
         return True
     routes = website.client.application.url_map.bind("karrot")
     try:
-        routes.match(_UNNAMED.get(path, path.rstrip(".")), method="POST" if path.endswith("/burrow") else "GET")
+        routes.match(_UNNAMED.get(path, path.rstrip(".")))
     except NotFound:
         return False
     runbook = re.fullmatch(r"/runbooks/(\w+)", path)

@@ -87,9 +87,9 @@ def doubt(context: WebContext) -> str:
 
 def outage(context: WebContext) -> tuple[float, str, float] | None:
     """While PostgreSQL is unreachable: the age of the groups in memory, the reason, and the age at which they go."""
-    age_ms = context.log.memory_age_ms()
-    reason = context.log.writable() or "it does not answer"
-    return None if age_ms is None else (age_ms / 1000, reason, context.stale_after_ms / 1000)
+    if (age_ms := context.log.memory_age_ms()) is None:
+        return None
+    return age_ms / 1000, context.log.writable() or "it does not answer", context.stale_after_ms / 1000
 
 
 def refusals(context: WebContext) -> Refusals:

@@ -68,6 +68,13 @@ routes.before_request(require_reader)
 routes.after_request(compress)
 
 
+@routes.after_request
+def vary(response: Response) -> Response:
+    """Say that a page can also be JSON, by ``Accept``."""
+    response.vary.add("Accept")
+    return response
+
+
 @routes.get("/")
 @kept
 def index() -> str:
@@ -170,24 +177,21 @@ def show_rejects() -> str:
 
 
 @routes.get("/reporters")
-def list_reporters() -> Response:
+def list_reporters() -> Response | str:
     """Show the progress of each reporter. The JSON has only the names."""
     context = web_context()
     if not html_asked():
-        return _by_accept(jsonify(reporters=list(context.reporters)))
-    leader = if_readable(context.log.leader, None)
-    return _by_accept(
-        render_template(
-            "reporters.html",
-            reporters=progress(context),
-            has_replicas=context.log.replica is not None,
-            leader=leader,
-        )
+        return jsonify(reporters=list(context.reporters))
+    return render_template(
+        "reporters.html",
+        reporters=progress(context),
+        has_replicas=context.log.replica is not None,
+        leader=if_readable(context.log.leader, None),
     )
 
 
 @routes.get("/reporters/<name>")
-def show_reporter(name: str) -> Response:
+def show_reporter(name: str) -> Response | str:
     """Show a reporter and its last event. As in the Karrot of 2019, an unknown name gives an empty list."""
     context = web_context()
     if html_asked():
@@ -197,25 +201,19 @@ def show_reporter(name: str) -> Response:
         unread = object()
         last = if_readable(lambda: last_event(context, name), unread)
         shown = {"is_readable": last is not unread, "last": None if last is unread else last}
-        return _by_accept(render_template("reporter.html", reporter=reporter, **shown))
+        return render_template("reporter.html", reporter=reporter, **shown)
     answer: list[Any] = []
     if name in context.reporters:
         last = last_event(context, name)
         at, body = last and http_date(last.received_at_ms // 1000), last and msgspec.json.decode(last.body, type=_Body)
         answer.append({name: {"last_event_timestamp": at, "last_event": body and body.Event}})
-    return _by_accept(Response(msgspec.json.encode({"reporters": answer}), content_type="application/json"))
+    return Response(msgspec.json.encode({"reporters": answer}), content_type="application/json")
 
 
 class _Body(msgspec.Struct):
     """A stored body. ``Event`` stays unchanged, with all fields that a newer Burrow adds."""
 
     Event: msgspec.Raw
-
-
-def _by_accept(answer: Response | str) -> Response:
-    response = Response(answer) if isinstance(answer, str) else answer
-    response.vary.add("Accept")
-    return response
 
 
 def _asked_order() -> Order:
