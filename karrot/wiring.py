@@ -40,6 +40,7 @@ from karrot.server.start_gunicorn import LeaderProcess, Server, refuse_taken_por
 from karrot.settings.loading import Loaded, SettingsError, checked, read_secrets_again
 from karrot.settings.options import Settings, effective, needs_restart
 from karrot.settings.sources import DEFAULT
+from karrot.settings.types import Secret
 from karrot.web import Credentials, WebContext, create_app
 from karrot.web.pages.last_weeks import AskLastWeeks, LastWeeks
 
@@ -381,9 +382,14 @@ def _queries(settings: Settings, cluster: str, consumer: str) -> list[MetricName
 
 
 def _credentials(settings: Settings) -> Credentials:
-    given = {name.removeprefix("burrow_"): getattr(settings, name) for name in _CLIENT_SECRETS}
-    secrets = {name: secret.reveal() for name, secret in given.items() if secret is not None}
-    return Credentials(username=settings.burrow_username, **secrets)
+    def valid(*secrets: Secret | None, user: str = "") -> tuple[bytes, ...]:
+        return tuple(f"{user}{each.reveal()}".encode() for each in secrets if each)
+
+    return Credentials(
+        valid(settings.burrow_password, settings.burrow_password_previous, user=f"{settings.burrow_username or ''}:"),
+        valid(settings.burrow_token, settings.burrow_token_previous),
+        valid(settings.api_token, settings.api_token_previous),
+    )
 
 
 def _newest_credentials(settings: Settings, count: Callable[..., None]) -> Callable[[], Credentials]:

@@ -209,7 +209,7 @@ def test_changed_files_of_clients_secrets_are_read_and_no_others(tmp_path: Path)
     newest = wiring._newest_credentials(chosen, MemoryEventLog(ManualClock()).count)
     files["api_token"].write_text("new")
     files["watch_properties_inline"].unlink()
-    assert newest() == Credentials(api_token="new", token="old")
+    assert newest() == Credentials(bearer=(b"old",), readers=(b"new",))
 
 
 def test_a_memory_log_takes_the_bounds_of_the_settings() -> None:
@@ -263,7 +263,7 @@ def test_the_pages_get_the_credentials_and_addresses_of_the_settings() -> None:
     with service_of(chosen) as service:
         context = service.context
         queries = context.queries("prod-eu", "orders-svc")
-    assert context.credentials() == Credentials(username="burrow", **secrets)
+    assert context.credentials() == Credentials((b"burrow:p1", b"burrow:p0"), (b"t1", b"t0"), (b"a1", b"a0"))
     assert (context.metrics_auth, context.external_url) == (True, "https://example.org/monitor")
     assert context.expected_clusters == ("a", "b")
     assert queries == wiring._queries(chosen, "prod-eu", "orders-svc")

@@ -43,34 +43,17 @@ MEMORY_AGE = "Karrot-Memory-Age"
 """The header with the age in seconds of the groups in memory, while the event log cannot be read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Credentials:
-    """The credentials that Karrot accepts. Readers use the API tokens, and ``/burrow`` uses all other credentials.
+    """The credentials that Karrot accepts. Previous secrets are also valid, so that you can replace a secret.
 
-    Previous secrets are also valid, so that you can replace a secret. ``basic`` has every valid ``user:password``,
-    ``bearer`` every valid token of ``/burrow``, and ``readers`` every valid API token.
+    For ``/burrow``, ``basic`` has every valid ``user:password``, and ``bearer`` every valid token. ``readers`` has
+    every valid API token.
     """
 
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    password_previous: str | None = field(default=None, repr=False)
-    token: str | None = field(default=None, repr=False)
-    token_previous: str | None = field(default=None, repr=False)
-    api_token: str | None = field(default=None, repr=False)
-    api_token_previous: str | None = field(default=None, repr=False)
-    basic: tuple[bytes, ...] = field(init=False, repr=False)
-    bearer: tuple[bytes, ...] = field(init=False, repr=False)
-    readers: tuple[bytes, ...] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        users = (f"{self.username or ''}:{each}" for each in (self.password, self.password_previous) if each)
-        valid = {
-            "basic": users,
-            "bearer": (self.token, self.token_previous),
-            "readers": (self.api_token, self.api_token_previous),
-        }
-        for name, secrets in valid.items():
-            object.__setattr__(self, name, tuple(secret.encode() for secret in secrets if secret))
+    basic: tuple[bytes, ...] = field(default=(), repr=False)
+    bearer: tuple[bytes, ...] = field(default=(), repr=False)
+    readers: tuple[bytes, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from karrot.reporters.prometheus import build, render
-from karrot.web import Credentials
 from support.burrow.lag_events import make_event
 from support.eventlog.replicated_log import REASON, SERVER, ReplicatedLog
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
+from support.web.credentials import make_credentials
 from support.web.website import Website, make_website
 
 GROUP = "cluster=prod-eu&consumer=orders"
@@ -34,7 +34,7 @@ def _website(log: ReplicatedLog, api_token: str | None = None) -> Website:
     website = make_website(
         log=log,
         clock=log._clock,
-        credentials=Credentials(api_token=api_token),
+        credentials=make_credentials(api_token=api_token),
         reporters=("prometheus", "stdout"),
         render_metrics=lambda accept, names: render(collectors, accept, names),
     )

@@ -1,7 +1,7 @@
 from karrot.eventlog.base import Cursor, ReporterState
 from karrot.eventlog.sqlite.store import MemoryEventLog
-from karrot.web import Credentials
 from support.manual_clock import ManualClock
+from support.web.credentials import make_credentials
 from support.web.website import make_website
 
 
@@ -50,7 +50,7 @@ def test_a_log_that_cannot_be_written_is_not_ready() -> None:
 
 
 def test_only_who_may_read_is_told_why_the_log_cannot_be_written() -> None:
-    website = make_website(log=Full(ManualClock()), credentials=Credentials(api_token="api-token"))
+    website = make_website(log=Full(ManualClock()), credentials=make_credentials(api_token="api-token"))
     for headers, told in (({}, {}), ({"Authorization": "Bearer api-token"}, {"detail": "the disk is full"})):
         response = website.client.get("/readyz", headers=headers)
         assert response.status_code == 503

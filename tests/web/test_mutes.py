@@ -10,9 +10,9 @@ from openapi_schema_validator import OAS31Validator
 from karrot import mutes
 from karrot.event import GroupKey
 from karrot.eventlog.base import LogUnavailableError
-from karrot.web import Credentials
 from support.burrow.lag_events import make_event
 from support.eventlog.mutes import make_mute
+from support.web.credentials import make_credentials
 from support.web.website import Website, make_website
 
 WISH = {"cluster": "prod-eu", "pattern": "orders-*", "reason": "a planned migration", "for": "2h"}
@@ -132,7 +132,9 @@ def test_too_many_mutes_are_refused(website: Website) -> None:
     ],
 )
 def test_a_page_of_another_site_can_change_nothing(headers: dict[str, str], status: int) -> None:
-    website = make_website(external_url="https://karrot.example/karrot", credentials=Credentials(api_token="secret"))
+    website = make_website(
+        external_url="https://karrot.example/karrot", credentials=make_credentials(api_token="secret")
+    )
     website.context.intake.accept(make_event())
     as_password = {"Authorization": "Basic eDpzZWNyZXQ="}  # what a browser adds to every request
     known = make_mute(website.clock)
@@ -150,7 +152,7 @@ def test_a_page_of_another_site_can_change_nothing(headers: dict[str, str], stat
 
 
 def test_mutes_need_the_api_token() -> None:
-    website = make_website(credentials=Credentials(api_token="secret"))
+    website = make_website(credentials=make_credentials(api_token="secret"))
     answers = [
         post(website),
         form(website, {"reason": "r", "for": "1h"}),

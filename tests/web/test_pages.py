@@ -22,12 +22,12 @@ from karrot.render import templates_dir
 from karrot.reporters.base import REPORT_NOTE, Fact, RefusedDatum, Report
 from karrot.runbooks_and_remedies import CODES, WATCH
 from karrot.text import instant
-from karrot.web import Credentials
 from karrot.web.pages.last_weeks import NotReadable
 from karrot.web.pages.routes import PAGE_SIZE
 from support.burrow.lag_events import make_event, make_partition
 from support.burrow.recorded_bodies import recorded_body, recorded_posts
 from support.eventlog.read_commits import cut_off_from_kafka
+from support.web.credentials import make_credentials
 from support.web.website import Website, make_website
 
 GROUP = {"cluster": "prod-eu", "consumer": "orders-svc"}
@@ -100,7 +100,7 @@ def test_the_curl_line_posts_an_event_that_is_accepted() -> None:
 
 def test_an_external_url_wins_and_the_curl_line_shows_no_secret() -> None:
     website = make_website(
-        external_url="https://karrot.example/", credentials=Credentials(username="burrow", password="canary")
+        external_url="https://karrot.example/", credentials=make_credentials(username="burrow", password="canary")
     )
     text = read(website)
     assert "curl -i -u &#34;$KARROT_BURROW_USERNAME:$KARROT_BURROW_PASSWORD&#34; https://karrot.example/burrow" in text

@@ -6,9 +6,9 @@ from structlog.testing import capture_logs
 from karrot.eventlog.base import GroupState, LogUnavailableError
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.runbooks_and_remedies import CODES
-from karrot.web import Credentials
 from support.burrow.recorded_bodies import recorded_body
 from support.manual_clock import ManualClock
+from support.web.credentials import make_credentials
 from support.web.website import make_website
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
@@ -113,7 +113,7 @@ def test_only_who_may_read_is_told_why_the_log_cannot_be_read() -> None:
 
         latest = reporters = live
 
-    website = make_website(log=Away(ManualClock()), credentials=Credentials(api_token="api-token"))
+    website = make_website(log=Away(ManualClock()), credentials=make_credentials(api_token="api-token"))
     for path in ("/readyz", "/metrics", "/", "/api/v1/groups"):
         assert "db.internal" not in website.client.get(path).text
     told = website.client.get("/api/v1/groups", headers={"Authorization": "Bearer api-token"})

@@ -18,6 +18,7 @@ from support.burrow.recorded_bodies import expected_events, recorded_body
 from support.examples import examples
 from support.manual_clock import ManualClock
 from support.web import website as websites
+from support.web.credentials import make_credentials
 from support.web.http_talk import over_sockets
 from support.web.website import Website
 
@@ -118,7 +119,7 @@ def post_unread(website: Website, headers: dict[str, str], length: int | str | N
     return website.client.post("/burrow", environ_overrides=environ, headers=headers)
 
 
-SECRETS = Credentials(
+SECRETS = make_credentials(
     username="burrow", password="pässword", password_previous="old", token="tok", token_previous="old-tok"
 )
 
@@ -173,7 +174,7 @@ def test_any_other_credentials_give_401_before_the_body_is_read(authorization: s
 
 @pytest.mark.parametrize(
     ("credentials", "schemes"),
-    [(Credentials(password="p"), ["Basic"]), (Credentials(token="t"), ["Bearer"])],
+    [(make_credentials(password="p"), ["Basic"]), (make_credentials(token="t"), ["Bearer"])],
     ids=["a password", "a token"],
 )
 def test_a_refusal_asks_only_for_credentials_that_are_set(credentials: Credentials, schemes: list[str]) -> None:

@@ -16,10 +16,10 @@ from karrot.render import runbooks_dir, templates_dir
 from karrot.render.prometheus_rules import alert_rules
 from karrot.reporters.prometheus.group_metrics import promql_text
 from karrot.runbooks_and_remedies import DOCS_URL
-from karrot.web import Credentials
 from karrot.web.pages import runbooks
 from support.burrow.lag_events import make_event, make_partition
 from support.prometheus.promtool import parse_rules
+from support.web.credentials import make_credentials
 from support.web.website import Website, make_website
 
 ALERTS = {rule["alert"]: rule["labels"]["severity"] for rule in parse_rules(alert_rules())}
@@ -95,7 +95,7 @@ def test_an_unknown_runbook_is_not_found_and_the_page_links_to_the_index(name: s
 
 
 def test_runbooks_need_the_token_if_one_is_set() -> None:
-    client = make_website(credentials=Credentials(api_token="read-me")).client
+    client = make_website(credentials=make_credentials(api_token="read-me")).client
     for path in ("/runbooks", "/runbooks/KarrotAbsent"):
         assert client.get(path).status_code == 401
         assert client.get(path, headers={"Authorization": "Bearer read-me"}).status_code == 200
