@@ -52,7 +52,9 @@ def test_a_redirect_is_named_without_its_query(server: RecordingServer) -> None:
     assert "a redirect to 'https://login.example/?***'" in result.stderr
 
 
-@pytest.mark.parametrize("command", ["explain orders", "mute --list", "mute --end a", "mute orders"])
+@pytest.mark.parametrize(
+    "command", ["explain orders", "mute --list", "mute --end a", "mute orders --cluster a --for 1h --reason r"]
+)
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
