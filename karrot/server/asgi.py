@@ -172,7 +172,8 @@ class AsgiApplication:
         pool = self._scrapes if path.endswith(_SCRAPED) else self._quick if path.endswith(_QUICK_PATHS) else self._pages
         loop = asyncio.get_running_loop()
         client: Connection = scope["extensions"]["karrot"]
-        body, length = bytearray(), int(_headers(scope).get("content-length", "0"))
+        body = bytearray()
+        length = int(_headers(scope).get("content-length", "0")[-20:])  # it may begin with thousands of zeros
         if scope["method"] == "POST" and path.endswith(_WITH_BODY) and length <= _SMALL:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._context.body_timeout):

@@ -382,6 +382,11 @@ def test_a_post_to_a_wrong_path_is_answered_before_its_body_arrives() -> None:
     assert status_of(said) == 404
 
 
+def test_a_length_of_thousands_of_zeros_is_no_failure() -> None:
+    head = b"GET /healthz HTTP/1.1\r\nHost: k\r\nConnection: close\r\nContent-Length: %b\r\n\r\n" % (b"0" * 5000)
+    assert status_of(said_to(head, ends=False)) == 200
+
+
 def test_a_head_has_its_own_time() -> None:
     website = make_website()
     said = said_to(POST[:9], ends=False, website=website, headers_s=0.05)
