@@ -18,7 +18,7 @@ from karrot.clock import LogTime
 from karrot.event import ClusterPartition, GroupKey
 from karrot.eventlog.base import Limits, LogUnavailableError, UnconfirmedError
 from karrot.eventlog.next_group_state import Arrival
-from karrot.eventlog.postgres.connections import Integers, Session, Sessions, Texts, one_line
+from karrot.eventlog.postgres.connections import Session, Sessions, one_line
 from karrot.eventlog.postgres.schema import NOW_MS, end_frozen_commits, new_block
 from karrot.eventlog.rows import EVENTS, GROUP_FIELDS, GROUPS, LOG_ENDS, Row, Table
 from karrot.eventlog.transaction_rules import Committer, LogEndHistories, Transaction, run
@@ -242,14 +242,10 @@ class PostgresCommitter(Committer):
 
 def arrays(table: Table, rows: Iterable[Row]) -> list[Any]:
     """An array for each column of some rows, or of their keys."""
-    columns = zip(table.types, zip(*rows, strict=True), strict=False)
-    return [_array(kind, column) for kind, column in columns]
-
-
-def _array(kind: str, values: Sequence[Any]) -> list[Any]:
-    if kind == "bytea":
-        return Texts(each.encode() if isinstance(each, str) else each for each in values)
-    return Integers(values) if kind == "bigint" else list(values)
+    return [
+        [each.encode() if isinstance(each, str) else each for each in column] if kind == "bytea" else list(column)
+        for kind, column in zip(table.types, zip(*rows, strict=True), strict=False)
+    ]
 
 
 def _is_refusal(error: BaseException) -> bool:

@@ -96,7 +96,7 @@ def test_a_value_that_cannot_be_stored_hurts_no_neighbour(parts: Parts, open_pos
         said = outcomes(parts.committer, jobs)
     assert said == [
         None,
-        "cannot be written: a number does not fit into 64 bits: int too large to convert",
+        "cannot be written: bigint out of range",
         "cannot be written: 'utf-8' codec can't encode character '\\ud800' in position 0: surrogates not allowed",
         None,
         "cannot be written: impossible",
