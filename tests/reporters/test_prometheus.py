@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector  # noqa: TC002 - next to the im
 
 from karrot import __version__, mutes
 from karrot.burrow.payload import parse_rest, parse_webhook, to_wire
-from karrot.event import GroupKey, LagEvent, OffsetSample, Source
+from karrot.event import LagEvent, OffsetSample, Source
 from karrot.eventlog.base import Cursor, GroupState, LogUnavailableError, ReporterState
 from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.sqlite.store import MemoryEventLog
@@ -520,8 +520,8 @@ def test_a_reporters_backlog_is_the_number_of_events_that_it_has_not_handled(
 
 
 class UnreadableLog(MemoryEventLog):
-    def latest(self, after: GroupKey | None = None, limit: int = 500) -> Sequence[GroupState]:
-        raise LogUnavailableError(f"no page of {limit} after {after}")
+    def live(self) -> Sequence[GroupState]:
+        raise LogUnavailableError("no groups")
 
 
 def test_an_unreadable_log_is_exported_as_unreadable(clock: ManualClock) -> None:

@@ -53,7 +53,7 @@ def samples(log: MemoryEventLog, *names: str, **settings: str) -> list[str]:
 
 def test_events_are_in_the_log_with_kafka_as_their_source(sink: IntakeSink, log: MemoryEventLog) -> None:
     sink.send(outcome(WELL, *(BAD._replace(consumer=f"g{number}") for number in range(30))), no_age)
-    assert len(log.latest()) == 31
+    assert len(log.live()) == 31
     state = log.group(GroupKey("prod", "g"))
     assert state is not None
     assert (state.summary.source, state.summary.total_lag) == (Source.KAFKA, 7)
@@ -66,7 +66,7 @@ def test_a_group_beyond_a_bound_is_refused_and_the_others_are_stored(sink: Intak
     events = (WELL, *(BAD._replace(consumer=f"{long}{number}") for number in range(3)), BAD._replace(consumer="last"))
     health = tuple(msgspec.structs.replace(HEALTH, consumer=name) for name in ("g", long))
     sink.send(outcome(*events, groups=health), no_age)
-    assert {state.key.consumer for state in log.latest()} == {"g", "last"}
+    assert {state.key.consumer for state in log.live()} == {"g", "last"}
     assert [(each.code, each.source) for each in log.rejects()] == [("invalid_field", Source.KAFKA)] * 3
     assert ("karrot_events_rejected_total", (("code", "invalid_field"),), 3) in log.counters()
     assert samples(log, "karrot_consumer_members") == ['karrot_consumer_members{cluster="prod",consumer="g"} 3']
