@@ -159,7 +159,10 @@ class IdleReporter(PushReporter, Protocol):
     """A push reporter that also has work while there are no new events."""
 
     def idle(self) -> None:
-        """Do what is due. Karrot calls this method about five times a second while there are no new events."""
+        """Do what is due. Karrot calls this method about five times a second while there are no new events.
+
+        An exception counts as a failed report.
+        """
 
 
 @runtime_checkable
