@@ -398,6 +398,27 @@ def test_a_group_that_vanished_stays_muted_after_another_mute_and_a_restart(
     assert muted(made) == ""
 
 
+def test_scrapes_with_the_same_mutes_do_not_read_the_vanished_groups_again(
+    log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell(log)
+    mutes.begin(log, make_mute(clock, pattern="orders*", seconds=600))
+    made, reads = collector(log), list[int]()
+
+    def vanished() -> tuple[GroupKey, ...]:
+        reads.append(1)
+        return ()
+
+    monkeypatch.setattr(log, "vanished", vanished)
+    for number in range(3):
+        tell(log, consumer=f"orders-{number}")
+        list(made.families())
+    assert reads == [1]
+    mutes.begin(log, make_mute(clock, id="second", pattern="b*", seconds=60))
+    list(made.families())
+    assert reads == [1, 1]
+
+
 def test_a_group_stays_muted_while_the_mutes_cannot_be_read(
     log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,7 @@ class LogCollector:
         self._since_ms = log.log_time_ms()
         # the note, its mutes, the groups that were matched with them, and the end of each muted group by its line
         self._mutes: tuple[bytes | None, list[mutes.Mute], set[tuple[str, str]], dict[str, int]] = (None, [], set(), {})
+        self._most_matched = 0
 
     def describe(self) -> Sequence[ClientMetric]:
         """Return nothing. Without this method, registering this collector would collect all metrics."""
@@ -166,21 +167,25 @@ class LogCollector:
         return list(rows.values())
 
     def _muted(self, rows: Sequence[ExportedGroup]) -> str:
-        """The lines of the muted groups, also of those that have vanished. Each group is matched only once."""
+        """The lines of the muted groups, also of those that have vanished. Each group is matched only once.
+
+        A group that vanishes was exported before, so the vanished groups are read only when the mutes change.
+        """
         keys = [row.state.key for row in rows]
         with suppress(LogUnavailableError):
             note = self._log.recall(*mutes.NOTE)
-            known = self._mutes[1] if note == self._mutes[0] else mutes.decode(note)
-            keys += self._log.vanished() if known else ()
-            if note != self._mutes[0] or len(self._mutes[2]) > 2 * len(keys) + 1000:
-                self._mutes = (note, known, set(), {})
+            if note != self._mutes[0] or len(self._mutes[2]) > self._most_matched:
+                known = mutes.decode(note)
+                keys += self._log.vanished() if known else ()
+                self._mutes, self._most_matched = (note, known, set(), {}), 2 * len(keys) + 1000
         _, known, matched, ends = self._mutes
         now_ms = self._log.wall_ms_at(self._log.log_time_ms())
-        for key in [key for key in keys if key not in matched] if known else ():
-            matched.add(key)
-            mute = mutes.newest(known, key, now_ms)
-            if mute and not self._options.excludes(label_value(key.consumer)):
-                ends[f"{telemetry.CONSUMER_MUTED.name}{{{labels_of(key)}}} 1\n"] = mute.until_ms
+        if known and (new := [key for key in keys if key not in matched]):
+            mute_of = mutes.finder(known, now_ms)
+            for key in new:
+                matched.add(key)
+                if (mute := mute_of(key)) and not self._options.excludes(label_value(key.consumer)):
+                    ends[f"{telemetry.CONSUMER_MUTED.name}{{{labels_of(key)}}} 1\n"] = mute.until_ms
         return "".join([text for text, end_ms in [*ends.items()] if end_ms > now_ms])
 
     def _partitions(self, rows: Sequence[ExportedGroup]) -> Iterator[Family]:
