@@ -18,6 +18,7 @@ from karrot.eventlog.base import (
     Cursor,
     Damaged,
     DatabaseStatus,
+    EventSummary,
     GroupState,
     Limits,
     Listed,
@@ -187,6 +188,22 @@ class EventLog(ABC):
             row = connection.execute(sql, (seq,)).fetchone()
         found = None if row is None else rows.stored_event(self.log_id, row)
         return found if isinstance(found, StoredEvent) else None
+
+    def summaries(self, seqs: Sequence[int]) -> Mapping[int, EventSummary]:
+        """The summaries of some events, without those that are not stored any more, or damaged."""
+        found: dict[int, EventSummary] = {}
+        fields = ", ".join(rows.EVENT_FIELDS[:-1])
+        for start in range(0, len(seqs), READ_LIMIT):
+            some = seqs[start : start + READ_LIMIT]
+            sql = (
+                f"WITH asked AS (SELECT {fields}, CASE WHEN summary IS NULL THEN body END AS body "
+                f"FROM {self._events_table} WHERE seq IN ({', '.join('?' * len(some))})) "
+                f"SELECT {self._event_columns} FROM asked"
+            )
+            with self._reading() as connection:
+                read = [rows.stored_summary(self.log_id, row) for row in connection.execute(sql, some).fetchall()]
+            found |= {each.seq: each.summary for each in read if isinstance(each, StoredSummary)}
+        return found
 
     def changed(self, after: int) -> Iterator[GroupState]:
         """Every group whose last event is after ``after``, sorted by that event, read page by page. Has gone groups.

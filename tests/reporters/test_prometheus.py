@@ -302,6 +302,18 @@ def test_a_burrow_that_is_cut_off_from_kafka_keeps_its_statuses_and_loses_its_la
     assert frozen in of(samples, "karrot_consumer_last_event_timestamp_seconds")
 
 
+def test_the_verdict_of_watch_counts_beside_a_burrow_that_is_cut_off(log: MemoryEventLog, clock: ManualClock) -> None:
+    cut_off_from_kafka(log, clock)
+    tell(log, status_text="ERR", total_lag=5000)
+    tell(log, status_text="WARN", total_lag=4, source=Source.KAFKA)
+    samples = scraped(log)
+    assert of(samples, "karrot_consumer_lag") == {ORDERS: 4}
+    assert of(samples, "karrot_consumer_status_code") == {ORDERS: 2}
+    clock.advance(151_000)
+    tell(log, status_text="ERR", total_lag=5000)
+    assert of(scraped(log), "karrot_consumer_lag") == {}  # watch judges no more
+
+
 def test_the_lags_come_back_with_the_first_commit_that_burrow_reads(log: MemoryEventLog, clock: ManualClock) -> None:
     source, burrow = collector(log), ResyncedBurrow(log, clock)
     burrow.reads_commits(3600)
@@ -405,7 +417,7 @@ def test_scrapes_with_the_same_mutes_do_not_read_the_vanished_groups_again(
     mutes.begin(log, make_mute(clock, pattern="orders*", seconds=600))
     made, reads = collector(log), list[int]()
 
-    def vanished() -> tuple[GroupKey, ...]:
+    def vanished() -> tuple[()]:
         reads.append(1)
         return ()
 

@@ -154,8 +154,13 @@ class LogCollector:
         if (cut_off := burrow_cut_off.cut_off(self._log)) != self._cut_off:
             self._known, self._cut_off = {}, cut_off
         known = self._known
-        made = [row if (row := known.get(of.key)) and row.state is of else row_of(of, cut_off) for of in states]
-        self._known = {row.state.key: row for row in made}
+        changed = [of for of in states if not ((row := known.get(of.key)) and row.state is of)]
+        shown = burrow_cut_off.judged(self._log, changed, cut_off)
+        rows_of_changed = {
+            of.key: row_of(of, now.without_old_lag(cut_off)) for of, now in zip(changed, shown, strict=True)
+        }
+        self._known = {of.key: rows_of_changed.get(of.key) or known[of.key] for of in states}
+        made = self._known.values()
         # Match the shortened label value, because `.*-canary$` on 50,000 characters takes 5 s and blocks the worker.
         exported = [row for row in made if not self._options.excludes(row.consumer)]
         for row in exported:

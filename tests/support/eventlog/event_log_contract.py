@@ -178,6 +178,12 @@ class EventLogContract:
         append_event(log, consumer="b", status_text="NOTFOUND", incident_id=None)
         assert [(one.last_seq, one.key.consumer, one.gone) for one in log.changed(4)] == [(5, "b", True)]
 
+    def test_summaries_holds_the_stored_events_among_some(self, log: EventLog) -> None:
+        for total_lag in (5, 7, 9):
+            append_event(log, total_lag=total_lag)
+        assert {seq: one.total_lag for seq, one in log.summaries([3, 1, 99]).items()} == {1: 5, 3: 9}
+        assert log.summaries([]) == {}
+
     def test_a_summary_has_the_values_of_the_event(self, log: EventLog, clock: ManualClock) -> None:
         event = make_event()
         append_event(log)
