@@ -380,18 +380,15 @@ class EventLog(ABC):
 
     def _forget_log_ends(self, before_ms: int) -> None:
         """Delete the log-end histories beyond the limits of age and size, some hundred in each transaction."""
-        while self._lead_writes(lambda transaction: transaction.forget_log_ends_before(before_ms - TOUCHED_MS)):
+        while self._lead_writes(lambda transaction: transaction.forget_log_ends(before_ms - TOUCHED_MS)):
             pass
-        enough = self._limits.most_log_end_bytes
-        while self._log_end_bytes() > enough:
+        enough, some = self._limits.most_log_end_bytes, 1
+        while some:
+            with self._reading() as connection:
+                is_full = connection.execute("SELECT log_end_bytes FROM log").fetchone()[0] > enough
+            some = self._lead_writes(lambda transaction: transaction.forget_log_ends()) if is_full else 0
             # New histories never make the table too large, so no history in use is dropped repeatedly.
             enough = int(self._limits.most_log_end_bytes * NEARLY_FULL)
-            if not self._lead_writes(lambda transaction: transaction.forget_oldest_log_ends()):
-                break
-
-    def _log_end_bytes(self) -> int:
-        with self._reading() as connection:
-            return int(connection.execute("SELECT log_end_bytes FROM log").fetchone()[0])
 
     def _source(self) -> object:
         return self.log_id

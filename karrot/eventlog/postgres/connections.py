@@ -275,7 +275,7 @@ class Sessions:
         self._pool.putconn(session)
 
     def connect(self, _conninfo: str = "", **_parameters: object) -> Session:
-        """Open a connection for the pool, in one of its threads."""
+        """Open a connection. The pool calls this method in its threads."""
         try:
             session = self._database.open()
         except LogUnavailableError as error:
@@ -283,11 +283,6 @@ class Sessions:
             raise
         self._set_away(None)
         return session
-
-    def try_again(self) -> None:
-        """Check whether PostgreSQL can be reached again."""
-        with contextlib.suppress(LogUnavailableError):
-            self.connect().close()
 
     def close(self) -> None:
         """Close the idle connections now, and each other connection when it is given back."""

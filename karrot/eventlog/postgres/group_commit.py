@@ -79,23 +79,21 @@ _LOCK_LOG = f"SELECT {', '.join(LogRow._fields[:-1])}, {NOW_MS} FROM log FOR UPD
 
 
 class PostgresTransaction(Transaction):
-    """A transaction with the lock on ``log``. ``began_block`` is true if it began a block of events."""
+    """A transaction with the lock on ``log``. ``leader`` is the token of the process that leads.
+
+    ``began_block`` is true if the transaction began a block of events.
+    """
 
     _group_columns = _COLUMNS
     _find_note = "SELECT value FROM notes WHERE reporter = convert_from(?, 'UTF8') AND name = convert_from(?, 'UTF8')"
 
     def __init__(self, session: Session, log: LogRow, limits: Limits, log_end_histories: LogEndHistories) -> None:
         super().__init__(limits, log_end_histories, log.last_seq, log.groups, log.log_end_bytes)
-        self.first_seq = log.first_seq
+        self.first_seq, self.leader = log.first_seq, log.leader
         self.began_block = False
         self._session = session
         self._log = log
         self._limits = limits
-
-    def require_lead(self, token: str | None) -> None:
-        """Refuse a write of the leader from a process that does not lead any more. Raises `NotLeadingError`."""
-        if self._log.leader != token:
-            raise NotLeadingError("another replica leads now")
 
     def begin_at(self, first_seq: int) -> int:
         """Hide the events before ``first_seq`` from readers. Returns their number."""

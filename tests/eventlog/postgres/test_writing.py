@@ -162,7 +162,7 @@ def test_the_log_counts_the_bytes_of_histories_that_are_forgotten_in_the_commit_
     parts: Parts, server: PostgresServer, schema: str, *, first: bool
 ) -> None:
     assert outcomes(parts.committer, [storing("a")]) == [None]
-    forgetting = Job(lambda transaction: transaction.forget_log_ends_before(1 << 60))
+    forgetting = Job(lambda transaction: transaction.forget_log_ends(1 << 60))
     later = storing("a", later_ms=10_000)  # when the history is read again
     jobs = [forgetting, later] if first else [later, forgetting]
     assert outcomes(parts.committer, jobs) == [None, None]
