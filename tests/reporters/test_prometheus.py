@@ -26,7 +26,7 @@ from karrot.intake import observe
 from karrot.reporters.base import PullReporter
 from karrot.reporters.prometheus import LogCollector, build, group_metrics, render
 from karrot.reporters.prometheus.group_metrics import label_value
-from karrot.telemetry import CONSUMER_MUTED, EVENT_HANDLING_SECONDS, METRICS, SERIES_DROPPED
+from karrot.telemetry import CONSUMER_MUTED, METRICS, SERIES_DROPPED
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import recorded_body, recorded_rest_answer
 from support.eventlog.mutes import make_mute
@@ -123,7 +123,7 @@ def test_recorded_bodies_give_the_recorded_exposition(
 ) -> None:
     tell_recorded(log, clock)
     log.save_reporter(ReporterState("stdout", Cursor(log.log_id, 5)))
-    observe(log.count, EVENT_HANDLING_SECONDS, 0.004)
+    observe(log.count, 0.004)
     clock.advance(2_500)
     chosen = {"partition_metrics": "true", "expected_clusters": "prod-eu, dr", "reporters": "prometheus,stdout"}
     assert one_version(exposition(log, accept, **chosen)) == (GOLDEN / golden).read_text(encoding="utf-8")
@@ -504,7 +504,7 @@ def test_partitions_are_not_exported_by_default(log: MemoryEventLog) -> None:
 
 def test_the_histogram_is_cumulative(log: MemoryEventLog) -> None:
     for seconds in (0.0005, 0.02, 0.02, 60):
-        observe(log.count, EVENT_HANDLING_SECONDS, seconds)
+        observe(log.count, seconds)
     samples = scraped(log)
     buckets = of(samples, "karrot_event_handling_seconds_bucket")
     assert [buckets[labels(le=edge)] for edge in ("0.001", "0.01", "0.025", "2.5", "+Inf")] == [1, 1, 3, 3, 4]
@@ -755,7 +755,7 @@ def test_registering_does_not_collect(clock: ManualClock) -> None:
 def test_a_count_is_written_the_same_for_integers_and_floats_in_the_log(log: MemoryEventLog) -> None:
     log.count("karrot_events_accepted_total", 2.0, source="webhook")
     log.count("karrot_events_accepted_total", 1, source="rest")
-    observe(log.count, EVENT_HANDLING_SECONDS, 1.0)
+    observe(log.count, 1.0)
     text = exposition(log)
     assert 'karrot_events_accepted_total{source="webhook"} 2\n' in text
     assert 'karrot_events_accepted_total{source="rest"} 1\n' in text

@@ -36,7 +36,6 @@ from karrot.reporters.prometheus.group_metrics import (
     second_opinions,
     watched_families,
 )
-from karrot.telemetry import Histogram
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -228,7 +227,7 @@ def _counter_families(counters: Iterable[Counter], reporters: Sequence[str]) -> 
         counted[key] = int(total) if total == int(total) else total
     for metric in telemetry.METRICS:
         name = metric.name
-        if isinstance(metric, Histogram):
+        if metric.edges:
             buckets, total = counts.get(f"{name}_bucket", {}), 0
             lines = []
             for edge in metric.edges:
