@@ -138,7 +138,7 @@ class LogCollector:
 
         # The groups come from memory, so they are exported even if these families cannot be read.
         watched = watched_families(log, options.excludes) if options.watch else ()
-        for parts in (self._partitions(rows), watched, self._replicas_and_housekeeping()):
+        for parts in (self._partitions(rows), watched, self._replicas(), self._housekeeping()):
             try:
                 yield from list(parts)
             except LogUnavailableError:
@@ -201,8 +201,8 @@ class LogCollector:
                 self._count(telemetry.SERIES_DROPPED, left_out)
             yield from families
 
-    def _replicas_and_housekeeping(self) -> Iterator[Family]:
-        """The families of the leader, its housekeeping and the standbys. Some need a log of several machines."""
+    def _replicas(self) -> Iterator[Family]:
+        """The families of the leader and the standbys, without samples if only one machine can use the log."""
         log = self._log
         server = log.database()
         # While the database is unreachable, no replica can lead, and the leader's name in memory may be wrong.
@@ -211,6 +211,8 @@ class LogCollector:
         yield one(telemetry.REPLICA_LEADS, None if log.replica is None else int(leader == log.replica))
         lags = (server and server.standby_lag_seconds) or {}
         yield by_label(telemetry.LOG_STANDBY_LAG, {opaque(name): seconds for name, seconds in lags.items()})
+
+    def _housekeeping(self) -> Iterator[Family]:
         noted = self._log.recall(*HOUSEKEEPING) or b""
         done_ms = int(noted) if noted.isdigit() else self._since_ms
         yield one(telemetry.LOG_HOUSEKEEPING_AGE, max(0, self._log.log_time_ms() - done_ms) / 1000)
