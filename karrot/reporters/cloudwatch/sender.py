@@ -1,5 +1,6 @@
 """Sends data to CloudWatch in as few calls as CloudWatch's limits allow, and finds the bad data of a failed call."""
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -54,8 +55,8 @@ class Sender:
         namespace: str,
         *,
         count: Callable[..., None],
-        pause: Callable[[float], object],
-        monotonic: Callable[[], float],
+        pause: Callable[[float], object] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
         may_call: Callable[[], bool] = lambda: True,
     ) -> None:
         self._open_client, self._namespace = open_client, namespace
