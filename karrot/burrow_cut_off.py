@@ -1,12 +1,12 @@
 """Judges whether Burrow is cut off from Kafka. A cut-off Burrow continues to judge the commits in its memory."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
 
 from karrot.event import LagEvent, is_burrow_itself
-from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.base import EventSummary, GroupState, LogUnavailableError
 from karrot.eventlog.event_log import EventLog
 from karrot.runbooks_and_remedies import RESYNC
 
@@ -68,6 +68,17 @@ def read(log: EventLog) -> dict[str, CommitsRead]:
 
 def cut_off(log: EventLog) -> frozenset[str]:
     return frozenset(name for name, each in read(log).items() if each.is_cut_off)
+
+
+def judged(log: EventLog, states: Sequence[GroupState], clusters: Collection[str]) -> Sequence[GroupState]:
+    """The states for programs: in the cut-off ``clusters``, a verdict of `watch` replaces Burrow's (`GroupState`)."""
+    now_ms, summaries = log.log_time_ms(), dict[int, EventSummary]()
+    if not clusters:
+        return states
+    others = (state.other_verdict(now_ms) for state in states if state.has_old_lag(clusters))
+    with suppress(LogUnavailableError):  # without them, the lags are unknown
+        summaries |= log.summaries([each.seq for each in others if each])
+    return [state.judged(clusters, now_ms, summaries.get) for state in states]
 
 
 def _kept(log: EventLog) -> dict[str, CommitsRead]:

@@ -87,13 +87,16 @@ class Feed:
         if place is None or place.log_id != self.log.log_id:  # the cursor is of a log that was replaced
             place = Cursor(self.log.log_id, max(0, self.log.size().first_seq - 1))
         events = Unreported(self.log, place)
-        if events.peek() is None:
+        report: Callable[[], None] = partial(reporter.report, events)
+        if is_idle := events.peek() is None:
             if events.damaged:
                 self._save(state, events)
-            if isinstance(reporter, IdleReporter):
-                reporter.idle()
-            return _POLL_S  # the report is due as soon as there is an event
-        failed = self._try(reporter, events)
+            if not isinstance(reporter, IdleReporter):
+                return _POLL_S  # the report is due as soon as there is an event
+            report = reporter.idle
+        failed = self._try(report)
+        if failed is None and is_idle:
+            return _POLL_S
         if failed is None:
             if self.logged is not None:
                 _log.info("a reporter can send again", reporter=self.name)
@@ -109,11 +112,11 @@ class Feed:
         self._save(state, events)
         return 0.0 if events.taken and not events.is_at_end else self._plan_next(reporter)
 
-    def _try(self, reporter: PushReporter, events: Unreported) -> ReportFailed | None:
+    def _try(self, report: Callable[[], None]) -> ReportFailed | None:
         """Make a report. Return why the report failed. Repeated failures with the same reason are logged once."""
         logged = self.logged
         try:
-            reporter.report(events)
+            report()
         except (LogUnavailableError, OverloadedError):
             raise
         except ReportFailed as failed:

@@ -18,6 +18,7 @@ from karrot.eventlog.writer import Job
 KEPT_BYTES = 4096
 """The most bytes of a refused body that Karrot keeps."""
 
+_BOUNDS = tuple(map(float, telemetry.EVENT_HANDLING_SECONDS.edges))
 _UNSTORABLE = "The database of the event log refuses a value of this event."
 
 
@@ -83,7 +84,7 @@ class Intake:
         self._count(appended)
         if event.from_burrow:
             self._log.count(telemetry.WEBHOOK_EVENTS, kind=event.kind.value)
-        observe(self._log.count, telemetry.EVENT_HANDLING_SECONDS, self._stopwatch() - started)
+        observe(self._log.count, self._stopwatch() - started)
         return appended
 
     def _count(self, appended: Appended) -> Appended:
@@ -115,7 +116,8 @@ class PendingAppend(NamedTuple):
         return self.job.withdraw()
 
 
-def observe(count: Callable[..., None], histogram: telemetry.Histogram, value: float) -> None:
-    """Count one observation of a histogram through ``count(name, by, **labels)``."""
-    count(f"{histogram.name}_bucket", 1, le=histogram.edges[bisect_left(histogram.bounds, value)])
-    count(f"{histogram.name}_sum", value)
+def observe(count: Callable[..., None], seconds: float) -> None:
+    """Count the time of one event through ``count(metric, by, **labels)``."""
+    metric = telemetry.EVENT_HANDLING_SECONDS
+    count(f"{metric.name}_bucket", 1, le=metric.edges[bisect_left(_BOUNDS, seconds)])
+    count(f"{metric.name}_sum", seconds)

@@ -21,7 +21,7 @@ ENDED = ("karrot mutes", "ended")
 
 MOST = 200
 
-_compiled = lru_cache(2 * MOST)(lambda pattern: re.compile(translate(pattern)))
+_any_of = lru_cache(2 * MOST)(lambda patterns: re.compile("|".join(map(translate, patterns))))
 _log = structlog.get_logger(__name__)
 
 
@@ -40,19 +40,29 @@ class Mute(msgspec.Struct, frozen=True):
         return round(self.until.timestamp() * 1000)
 
     def names(self, key: GroupKey) -> bool:
-        return key.cluster == self.cluster and _compiled(self.pattern).match(key.consumer) is not None
+        return key.cluster == self.cluster and _any_of((self.pattern,)).match(key.consumer) is not None
 
 
 def muted(log: EventLog, keys: Iterable[GroupKey], now_ms: int) -> dict[GroupKey, Mute]:
     """The muted groups among some, at a time of the wall clock. Raises `LogUnavailableError`."""
-    known = read(log)
-    return {key: mute for key in (keys if known else ()) if (mute := newest(known, key, now_ms))}
+    mute_of = finder(read(log), now_ms)
+    return {key: mute for key in keys if (mute := mute_of(key))}
 
 
-def newest(mutes: Iterable[Mute], key: GroupKey, now_ms: int) -> Mute | None:
-    """Choose the mute of a group that ends last. ``None`` if the group is not muted now."""
-    found = (mute for mute in mutes if mute.names(key) and mute.until_ms > now_ms)
-    return max(found, key=lambda mute: mute.until, default=None)
+def finder(mutes: Iterable[Mute], now_ms: int) -> Callable[[GroupKey], Mute | None]:
+    """Return a function that finds the mute of a group that ends last. ``None`` if the group is not muted now.
+
+    One pattern for each cluster finds the muted groups: 200 patterns for each of 50,000 groups took seconds.
+    """
+    lasting = sorted((mute for mute in mutes if mute.until_ms > now_ms), key=lambda mute: mute.until, reverse=True)
+    patterns = {each.cluster: tuple(one.pattern for one in lasting if one.cluster == each.cluster) for each in lasting}
+    is_muted = {cluster: _any_of(of_cluster).match for cluster, of_cluster in patterns.items()}
+
+    def mute_of(key: GroupKey) -> Mute | None:
+        match = is_muted.get(key.cluster)
+        return next(mute for mute in lasting if mute.names(key)) if match and match(key.consumer) else None
+
+    return mute_of
 
 
 def read(log: EventLog, note: tuple[str, str] = NOTE) -> list[Mute]:

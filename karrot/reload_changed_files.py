@@ -4,7 +4,7 @@ import hashlib
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,13 +21,7 @@ _CHECK_S = 1.0
 """The seconds between two reads of the files. A read of a certificate takes a third of a millisecond."""
 
 FileProblem = Literal["certificate_unusable", "secrets_unusable"]
-
-FILE_PROBLEMS: Mapping[FileProblem, str] = {
-    "certificate_unusable": "Make the files in KARROT_TLS_CERT and KARROT_TLS_KEY readable, and put the certificate "
-    "and its own private key without a password into them.",
-    "secrets_unusable": "Make the file that the message names readable, and write the secret into it as UTF-8 text.",
-}
-"""Maps each code for unusable files to its remedy. The codes are stable."""
+"""The stable codes for unusable files. ``docs/reference/codes.md`` has their remedies."""
 
 _log = structlog.get_logger(__name__)
 

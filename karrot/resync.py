@@ -4,7 +4,6 @@ import threading
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import takewhile
 from typing import NamedTuple
 
 import structlog
@@ -13,9 +12,9 @@ from karrot import burrow_cut_off, telemetry
 from karrot.burrow.client import Burrow, NotFound, Unaddressable
 from karrot.clock import Clock
 from karrot.deletions import MissingGroups
-from karrot.event import GroupKey, LagEvent, Source, Status
+from karrot.event import LagEvent, Source, Status
 from karrot.eventlog.base import LogUnavailableError, OverloadedError
-from karrot.eventlog.event_log import EventLog, groups, save_outcome
+from karrot.eventlog.event_log import EventLog, save_outcome
 from karrot.http_client import RequestFailed, Unavailable
 from karrot.intake import Intake
 from karrot.runbooks_and_remedies import RESYNC
@@ -141,7 +140,7 @@ class Resync:
 
     def _log_deleted(self, cluster: str, listed: set[str]) -> None:
         """Store a deletion of each group that `MissingGroups` finds. Any source's verdict shows that a group exists."""
-        live = takewhile(lambda each: each.key.cluster == cluster, groups(self._log, after=GroupKey(cluster, "")))
+        live = (each for each in self._log.live() if each.key.cluster == cluster)
         absent = (each for each in live if each.key.consumer not in listed)
         judged = {one.key.consumer: max(one.log_time_ms, (one.summary.second or one).log_time_ms) for one in absent}
         for group in self._missing[cluster].see(listed, judged, self._clock.boot_ms()):

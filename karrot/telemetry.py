@@ -4,7 +4,7 @@ Counters are in the event log (``log.count(METRIC, by, **labels)``), so every wo
 are read from the event log at each scrape. Karrot exports only metrics that this file declares.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from karrot.runbooks_and_remedies import CODES
@@ -23,6 +23,8 @@ class Metric:
     the text format, which has no infos. An info's labels never change while a process runs. ``known`` lists values of
     the metric's only label. Karrot exports a 0 for each of them before the first count, so that ``rate()`` sees the
     first count. ``now`` is the present name of a metric that is deprecated. Both names have the same samples.
+    ``edges`` are the values of a histogram's label ``le``, in order. The log has a counter for each of them, which are
+    not cumulative: each observation counts once.
     """
 
     name: str
@@ -31,22 +33,7 @@ class Metric:
     labels: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
     now: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Histogram(Metric):
-    """A histogram, stored as counters: one ``_bucket`` for each upper bound, and ``_sum``.
-
-    The stored buckets are not cumulative: each observation counts in one bucket. ``bounds`` are the upper bounds in
-    ascending order, without ``+Inf``.
-    """
-
-    bounds: tuple[float, ...] = ()
-    edges: tuple[str, ...] = field(init=False)
-    """The values of the label ``le``, in order."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "edges", (*map(str, self.bounds), "+Inf"))
+    edges: tuple[str, ...] = ()
 
 
 def unit_of(family: str) -> str:
@@ -212,11 +199,11 @@ EVENTS_REJECTED = _counter(
     "code",
     known=tuple(CODES)[:-3],  # the last three are no codes of events
 )
-EVENT_HANDLING_SECONDS = Histogram(
+EVENT_HANDLING_SECONDS = Metric(
     "karrot_event_handling_seconds",
     "histogram",
     "Seconds from the arrival of an event's body to its durable commit.",
-    bounds=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
+    edges=("0.001", "0.0025", "0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1.0", "2.5", "+Inf"),
 )
 LAST_EVENT = _gauge(
     "karrot_last_event_timestamp_seconds",

@@ -12,7 +12,6 @@ from karrot.burrow.client import Burrow, NotFound
 from karrot.burrow.payload import to_wire
 from karrot.event import GroupKey, Kind, LagEvent, Source
 from karrot.eventlog.base import GroupState, LogUnavailableError, StoredEvent
-from karrot.eventlog.event_log import groups
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.http_client import Unavailable
 from karrot.intake import Intake
@@ -79,7 +78,7 @@ def once(resync: Resync, clock: ManualClock, *, after_s: float = 0) -> None:
 
 
 def known(log: MemoryEventLog) -> dict[GroupKey, GroupState]:
-    return {state.key: state for state in groups(log)}
+    return {state.key: state for state in log.live()}
 
 
 def counted(log: MemoryEventLog, name: str) -> dict[str, float]:

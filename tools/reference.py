@@ -1,6 +1,6 @@
 """Writes ``docs/reference/`` from the code. Run ``python tools/reference.py``, or ``make docs``."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -16,12 +16,17 @@ from karrot.eventlog.writer import KEPT_REJECTS
 from karrot.intake import KEPT_BYTES
 from karrot.pipeline.evaluate.metrics_and_health import EVALUATE_METRICS
 from karrot.pipeline.run.step_loop import PIPELINE_METRICS
-from karrot.reload_changed_files import FILE_PROBLEMS
+from karrot.reload_changed_files import FileProblem
 from karrot.reporters.prometheus.group_metrics import MOST_PARTITIONS
 from karrot.runbooks_and_remedies import CODES, TABLES_PROBLEMS
 from karrot.settings import options
 from tools.log_records import log_records
 
+FILE_PROBLEMS: Mapping[FileProblem, str] = {
+    "certificate_unusable": "Make the files in KARROT_TLS_CERT and KARROT_TLS_KEY readable, and put the certificate "
+    "and its own private key without a password into them.",
+    "secrets_unusable": "Make the file that the message names readable, and write the secret into it as UTF-8 text.",
+}
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 
 

@@ -46,9 +46,7 @@ _NAMES = {  # error codes, and names of botocore's classes, which include their 
 _KINDS = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 _STATUSES = {**dict.fromkeys((401, 403), FaultKind.PERMISSION), 413: FaultKind.TOO_LARGE, 429: FaultKind.THROTTLED}
 _REJECTED = ("InvalidParameter", "MissingParameter", "MissingRequired", "InvalidFormat", "Validation", "Serialization")
-_NAMED = re.compile(r"metricData\.(?:member\.)?(\d+)", re.IGNORECASE)
-"""Matches a datum's name, counted from 1: ``MetricData.member.15.Value`` or ``metricData.15.member.value``."""
-_NAMED_BY_BOTO = re.compile(r"MetricData\[(\d+)\]")
+_NAMED_BY_BOTO = re.compile(r"MetricData\[\d+\]")
 
 _SAYS = {
     FaultKind.UNAVAILABLE: "AWS could not be reached, or its answer did not arrive",
@@ -71,14 +69,10 @@ _SECRETS = (
 
 
 class Fault(NamedTuple):
-    """A failed call to AWS. ``members`` are the positions (from 0) of the data that CloudWatch's rejection names.
-
-    ``status`` is the HTTP status of the answer to the program's own call, or 0 without such an answer.
-    """
+    """A failed call to AWS. ``status`` is the HTTP status of the answer to the program's own call, or 0 without it."""
 
     kind: FaultKind
     text: str
-    members: tuple[int, ...] = ()
     status: int = 0
 
 
@@ -88,8 +82,8 @@ def fault_of(error: Exception) -> Fault:
     if "ClientError" in names:
         return _of_answer(error)
     text = without_secrets(whole.replace("\n", " ") if "ParamValidationError" in names else whole)
-    if named := _NAMED_BY_BOTO.findall(whole):
-        return Fault(FaultKind.REJECTED, text, tuple(sorted(set(map(int, named)))))
+    if _NAMED_BY_BOTO.search(whole):
+        return Fault(FaultKind.REJECTED, text)
     if "CredentialRetrievalError" in names and vars(error).get("kwargs", {}).get("provider") == "custom-process":
         text = "the credential_process of the AWS configuration failed"  # do not show its output: it may be a secret
     if "HTTPClientError" in names and "Invalid header value" in whole:
@@ -129,5 +123,4 @@ def _of_answer(error: Any) -> Fault:
         kind = FaultKind.REJECTED
     if operation in _FOR_CREDENTIALS:
         return Fault(FaultKind.CREDENTIALS if kind in (*ABOUT_THE_DATA, FaultKind.UNEXPECTED) else kind, text)
-    members = {int(number) - 1 for number in _NAMED.findall(message) if kind is FaultKind.REJECTED}
-    return Fault(kind, text, tuple(sorted(members)), status)
+    return Fault(kind, text, status)

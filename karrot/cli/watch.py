@@ -111,7 +111,7 @@ def watch(
     stop = threading.Event()
     errors: list[OSError] = []
     printed = partial(_print, _as_json if as_json else _as_table, stop, errors)
-    send = printed if post is None else _poster(post, user, stop)
+    send = printed if post is None else _poster(post, user)
     kafka = ClientProcess(partial(connect, bootstrap_servers, command_config), stop)
     valid(kafka.check)
     watcher = Watcher(
@@ -176,8 +176,8 @@ def _as_table(outcome: "PollOutcome") -> list[str]:
     return [*PrintedTable(_COLUMNS, rows).lines(), "; ".join(filter(None, parts)), ""]
 
 
-def _poster(url: str, user: str | None, stop: threading.Event) -> "Send":
+def _poster(url: str, user: str | None) -> "Send":
     from karrot import render
     from karrot.watch.poll_loop import PostSink
 
-    return PostSink(valid(partial(render.webhook, url)), valid(partial(credentials, user)), stop.wait).send
+    return PostSink(valid(partial(render.webhook, url)), valid(partial(credentials, user))).send

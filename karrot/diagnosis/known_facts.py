@@ -77,7 +77,9 @@ class Flow(NamedTuple):
 
 def gather(log: EventLog, state: GroupState) -> Known:
     """Read what the log knows. Raises `LogUnavailableError`."""
-    listed, source, cut_off = log.listed(state), state.summary.source, burrow_cut_off.cut_off(log)
+    cut_off = burrow_cut_off.cut_off(log)
+    [state] = burrow_cut_off.judged(log, [state], cut_off)
+    listed, source = log.listed(state), state.summary.source
     known = Known(
         now_ms=log.wall_ms_at(log.log_time_ms()),
         state=state.without_old_lag(cut_off),

@@ -1,6 +1,6 @@
 """Defines the interface of the event log: its values, its methods and its exceptions."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -250,16 +250,33 @@ class GroupState(msgspec.Struct, frozen=True, gc=False):
         unknown = {"total_lag": None, "max_lag": None, "signals": Signals(), "scalable_lag_seconds": None}
         return msgspec.structs.replace(self, summary=msgspec.structs.replace(self.summary, **unknown))
 
+    def judged(
+        self, cut_off: Collection[str], now_ms: int, summary: Callable[[int], EventSummary | None]
+    ) -> "GroupState":
+        """Return the state with the verdict of `watch` instead of one of a cut-off Burrow, if `watch` still judges.
+
+        ``summary`` finds the summary of an event.
+        """
+        second = self.other_verdict(now_ms) if self.has_old_lag(cut_off) else None
+        found = summary(second.seq) if second and second.source is Source.KAFKA else None
+        if second is None or found is None:
+            return self
+        return GroupState(self.key, second.seq, second.log_time_ms, found, self.incident, self.last_seq)
+
     @property
     def is_test(self) -> bool:
         return is_test(self.key.cluster, self.summary.source)
 
-    def second_opinion(self, now_ms: int) -> SourceVerdict | None:
-        """The other judge's verdict, if its status differs and its source still judges (see `_SOON_MS`)."""
+    def other_verdict(self, now_ms: int) -> SourceVerdict | None:
+        """The other judge's verdict, if its source still judges (see `_SOON_MS`)."""
         second = self.summary.second
-        if second is None or second.status_text == self.summary.status_text:
-            return None
-        return second if now_ms - second.log_time_ms <= max(_SOON_MS, 3 * self.summary.second_every_ms) else None
+        soon_ms = max(_SOON_MS, 3 * self.summary.second_every_ms)
+        return second if second and now_ms - second.log_time_ms <= soon_ms else None
+
+    def second_opinion(self, now_ms: int) -> SourceVerdict | None:
+        """The other judge's verdict, if its status differs and its source still judges."""
+        second = self.other_verdict(now_ms)
+        return second if second and second.status_text != self.summary.status_text else None
 
 
 class Listed(NamedTuple):

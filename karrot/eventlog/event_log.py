@@ -18,6 +18,7 @@ from karrot.eventlog.base import (
     Cursor,
     Damaged,
     DatabaseStatus,
+    EventSummary,
     GroupState,
     Limits,
     Listed,
@@ -44,8 +45,6 @@ READ_BYTES = 8 << 20
 _UNREAD_BYTES = 1 << 20
 _STEP = 256
 """Skipping a row's body costs this many times less than reading and parsing the body."""
-
-_FIRST = GroupKey("", "")
 
 
 class EventLog(ABC):
@@ -190,26 +189,36 @@ class EventLog(ABC):
         found = None if row is None else rows.stored_event(self.log_id, row)
         return found if isinstance(found, StoredEvent) else None
 
-    def latest(self, after: GroupKey | None = None, limit: int = READ_LIMIT) -> Sequence[GroupState]:
-        """A page of the live groups after ``after``, ordered by key. A live group is not expired and not deleted.
+    def summaries(self, seqs: Sequence[int]) -> Mapping[int, EventSummary]:
+        """The summaries of some events, without those that are not stored any more, or damaged."""
+        found: dict[int, EventSummary] = {}
+        fields = ", ".join(rows.EVENT_FIELDS[:-1])
+        for start in range(0, len(seqs), READ_LIMIT):
+            some = seqs[start : start + READ_LIMIT]
+            sql = (
+                f"WITH asked AS (SELECT {fields}, CASE WHEN summary IS NULL THEN body END AS body "
+                f"FROM {self._events_table} WHERE seq IN ({', '.join('?' * len(some))})) "
+                f"SELECT {self._event_columns} FROM asked"
+            )
+            with self._reading() as connection:
+                read = [rows.stored_summary(self.log_id, row) for row in connection.execute(sql, some).fetchall()]
+            found |= {each.seq: each.summary for each in read if isinstance(each, StoredSummary)}
+        return found
 
-        A group whose row is damaged is left out until its next event.
+    def changed(self, after: int) -> Iterator[GroupState]:
+        """Every group whose last event is after ``after``, sorted by that event, read page by page. Has gone groups.
+
+        A group that changes during the iteration can come again. A group whose row is damaged is left out until its
+        next event.
         """
-        beyond = ">=" if after is None else ">"
-        sql = (
-            f"SELECT {self._group_columns} FROM groups WHERE (cluster, consumer) {beyond} (?, ?) "
-            "AND log_time_ms >= ? AND NOT gone ORDER BY cluster, consumer LIMIT ?"
-        )
-        with self._reading() as connection:
-            parameters = (*self._key(after or _FIRST), self._oldest_live(), min(limit, READ_LIMIT))
-            return [state for row in connection.execute(sql, parameters) if (state := rows.group_of(row))]
-
-    def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[GroupState]:
-        """A page of the groups whose last event is after ``after``, sorted by that event. Includes gone groups."""
-        sql = f"SELECT {self._group_columns} FROM groups WHERE last_seq > ? ORDER BY last_seq LIMIT ?"
-        with self._reading() as connection:
-            found = connection.execute(sql, (after, min(limit, READ_LIMIT)))
-            return [state for row in found if (state := rows.group_of(row))]
+        sql = f"SELECT {self._group_columns} FROM groups WHERE last_seq > ? ORDER BY last_seq LIMIT {READ_LIMIT}"
+        is_more = True
+        while is_more:
+            with self._reading() as connection:
+                found = connection.execute(sql, (after,)).fetchall()
+            yield from filter(None, map(rows.group_of, found))
+            if is_more := len(found) == READ_LIMIT:
+                after = found[-1][rows.GROUP_FIELDS.index("last_seq")]
 
     def live(self) -> Sequence[GroupState]:
         """Every live group now, ordered by key."""
@@ -371,18 +380,15 @@ class EventLog(ABC):
 
     def _forget_log_ends(self, before_ms: int) -> None:
         """Delete the log-end histories beyond the limits of age and size, some hundred in each transaction."""
-        while self._lead_writes(lambda transaction: transaction.forget_log_ends_before(before_ms - TOUCHED_MS)):
+        while self._lead_writes(lambda transaction: transaction.forget_log_ends(before_ms - TOUCHED_MS)):
             pass
-        enough = self._limits.most_log_end_bytes
-        while self._log_end_bytes() > enough:
+        enough, some = self._limits.most_log_end_bytes, 1
+        while some:
+            with self._reading() as connection:
+                is_full = connection.execute("SELECT log_end_bytes FROM log").fetchone()[0] > enough
+            some = self._lead_writes(lambda transaction: transaction.forget_log_ends()) if is_full else 0
             # New histories never make the table too large, so no history in use is dropped repeatedly.
             enough = int(self._limits.most_log_end_bytes * NEARLY_FULL)
-            if not self._lead_writes(lambda transaction: transaction.forget_oldest_log_ends()):
-                break
-
-    def _log_end_bytes(self) -> int:
-        with self._reading() as connection:
-            return int(connection.execute("SELECT log_end_bytes FROM log").fetchone()[0])
 
     def _source(self) -> object:
         return self.log_id
@@ -416,10 +422,12 @@ class LiveGroups:
     def read(self) -> Sequence[GroupState]:
         """What `EventLog.live` returns. A changed group is decoded once, and other readers wait for it."""
         with self._lock:
-            while self._read_source is not None and self._take_changes():
-                pass
+            if self._read_source is not None:
+                self._take(self._log.changed(self._seen_seq))
             while self._read_source != (source := self._source()):  # reading can notice that the source has changed
-                self._read_all()
+                found = list(self._log.changed(0))  # if the log cannot be read to its end, the known groups stay
+                self._seen_seq, self._states, self._keys, self._oldest_ms = 0, {}, None, sys.maxsize
+                self._take(found)
                 self._read_source = source
             self._read_at_ms = self._log.log_time_ms()
             return self._live()
@@ -435,22 +443,9 @@ class LiveGroups:
         """The milliseconds since the last read."""
         return self._log.log_time_ms() - self._read_at_ms
 
-    def _read_all(self) -> None:
-        # If the log cannot be read to its end, the groups that are known stay, and the next read begins again.
-        last_seq, found = self._log.size().last_seq, list(groups(self._log))
-        self._seen_seq, self._states, self._keys, self._oldest_ms = last_seq, {}, None, sys.maxsize
-        self._take(found)
-
-    def _take_changes(self) -> bool:
-        """Take the next groups that changed since the last read. Return whether there may be more."""
-        portion = self._log.changed(self._seen_seq)
-        if portion:
-            self._seen_seq = portion[-1].last_seq
-            self._take(portion)
-        return len(portion) == READ_LIMIT
-
     def _take(self, changes: Iterable[GroupState]) -> None:
         for state in changes:
+            self._seen_seq = state.last_seq
             if state.gone == (state.key in self._states):
                 self._keys = None
             if state.gone:
@@ -483,10 +478,3 @@ def save_outcome(log: EventLog, name: str, clock: Clock, failed: str | None) -> 
     with suppress(LogUnavailableError, OverloadedError):
         kept, now_ms = reporter_state(log, name), clock.wall_ms()
         log.save_reporter(kept.well(now_ms) if failed is None else kept.failing(failed, now_ms))
-
-
-def groups(log: EventLog, after: GroupKey | None = None) -> Iterator[GroupState]:
-    """Every live group of a log after ``after``, read page by page."""
-    while page := log.latest(after=after):
-        yield from page
-        after = page[-1].key

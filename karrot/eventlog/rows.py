@@ -154,12 +154,12 @@ class Table:
         update = update or ", ".join(f"{each} = excluded.{each}" for each in names[keys:])
         conflict = f"ON CONFLICT ({', '.join(names[:keys])}) DO UPDATE SET {update}" if keys else ""
         self.insert_values = f"{insert} VALUES ({', '.join('?' * len(names))}) {conflict}"
-        arrays = ", ".join(f"%s::{each}[]" for each in self.types)
+        arrays = ", ".join(f"%b::{each}[]" for each in self.types)  # binary: as text, they take 50 times longer
         self.insert_arrays = f"{insert} SELECT * FROM unnest({arrays}) {conflict}"
 
     def find(self, names: str) -> str:
         """The statement that finds many rows, from an array for each column of the key."""
-        arrays, keys = ", ".join(["%s"] * len(self._keys)), ", ".join(self._keys)
+        arrays, keys = ", ".join(f"%b::{each}[]" for each in self.types[: len(self._keys)]), ", ".join(self._keys)
         return f"SELECT {names} FROM {self._name} JOIN unnest({arrays}) AS wanted ({keys}) USING ({keys})"
 
 

@@ -190,15 +190,20 @@ class Transaction(ABC):
         """Mark the groups that were last observed before ``before_ms``. Returns how many."""
         return self._change_groups(_EXPIRE_GROUPS, before_ms)
 
-    def forget_log_ends_before(self, before_ms: int) -> int:
-        """Delete up to 500 log-end histories without a sample since ``before_ms``. Returns how many."""
-        return self._forget_log_ends("WHERE touched_ms < ? LIMIT 500", before_ms)
+    def forget_log_ends(self, before_ms: int | None = None) -> int:
+        """Delete up to 500 log-end histories without a sample since ``before_ms``. Returns how many.
 
-    def forget_oldest_log_ends(self) -> int:
-        """Delete the 100 log-end histories that have had no new sample for the longest time. Returns how many."""
-        forgotten = self._forget_log_ends("ORDER BY touched_ms LIMIT 100")
-        self.add(telemetry.LOG_ENDS_DROPPED, forgotten, reason="full")
-        return forgotten
+        Without ``before_ms``, delete and count the 100 histories that have had no new sample for the longest time.
+        """
+        self._write_log_ends()
+        self.known_log_ends.clear()
+        which = "ORDER BY touched_ms LIMIT 100" if before_ms is None else "WHERE touched_ms < ? LIMIT 500"
+        asked = () if before_ms is None else (before_ms,)
+        sizes = [int(size) for (size,) in self._execute(_FORGET_LOG_ENDS.format(which=which), *asked)]
+        self.log_end_bytes -= sum(sizes)
+        if before_ms is None:
+            self.add(telemetry.LOG_ENDS_DROPPED, len(sizes), reason="full")
+        return len(sizes)
 
     def add(self, metric: telemetry.Metric, by: int, **labels: str) -> None:
         """Add to a counter in this transaction, so that the counter always matches the rows that it counts."""
@@ -254,13 +259,6 @@ class Transaction(ABC):
     def _write_log_ends(self) -> None:
         self._insert(rows.LOG_ENDS, self._log_ends.values())
         self._log_ends.clear()
-
-    def _forget_log_ends(self, which: str, *parameters: int) -> int:
-        self._write_log_ends()
-        self.known_log_ends.clear()
-        sizes = [int(size) for (size,) in self._execute(_FORGET_LOG_ENDS.format(which=which), *parameters)]
-        self.log_end_bytes -= sum(sizes)
-        return len(sizes)
 
     def _evict(self) -> bool:
         # After an eviction that freed nothing, do not try again in this transaction: a flood of new names must not

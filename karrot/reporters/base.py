@@ -15,7 +15,6 @@ import msgspec
 from karrot.clock import Clock
 from karrot.event import GroupKey
 from karrot.eventlog.base import (
-    READ_LIMIT,
     Cursor,
     Damaged,
     GroupState,
@@ -105,11 +104,7 @@ class Unreported(Iterator[StoredEvent]):
             self.pruned += max(0, size.first_seq - 1 - after)
             self.taken += size.last_seq - max(after, size.first_seq - 1)
             self.cursor = Cursor(self.cursor.log_id, size.last_seq)
-        while page := self._log.changed(after):
-            yield from page
-            after = page[-1].last_seq
-            if after >= size.last_seq and len(page) < READ_LIMIT:
-                return
+        yield from self._log.changed(after)
 
     def _read(self) -> Iterator[StoredEvent | Damaged]:
         began_ms = self._log.log_time_ms()
@@ -165,7 +160,10 @@ class IdleReporter(PushReporter, Protocol):
     """A push reporter that also has work while there are no new events."""
 
     def idle(self) -> None:
-        """Do what is due. Karrot calls this method about five times a second while there are no new events."""
+        """Do what is due. Karrot calls this method about five times a second while there are no new events.
+
+        An exception counts as a failed report.
+        """
 
 
 @runtime_checkable

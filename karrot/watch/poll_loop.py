@@ -5,14 +5,12 @@ The events go to this Karrot's event log, or are posted to a URL in Burrow's for
 
 import re
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from http import HTTPStatus
 from typing import NamedTuple
 
 import structlog
@@ -41,7 +39,6 @@ from karrot.watch.verdicts_and_incidents import Life, deleted, see_owners, verdi
 _AT_ONCE = 8
 """The most events sent at once. The log commits them together. A receiving Karrot also has other requests."""
 
-_LONGEST_PAUSE_S = 30.0
 _SAVE_MS = 60_000
 _DEAD_MS = 300_000
 _NOT_KEPT = (LogUnavailableError, OverloadedError, OSError)
@@ -104,39 +101,31 @@ class IntakeSink:
         self._pool.shutdown()
 
 
-class _Refused(NamedTuple):
-    """An event that the receiver did not accept. ``again_after_s`` is the pause before another try that can help."""
-
-    event: LagEvent
-    problem: str
-    again_after_s: float | None
-    answered: bool = True
-
-
 class PostSink:
     """Posts each event to ``url`` in Burrow's format. A header says that the source is Kafka.
 
-    The posts without an answer, or with the answer 503, are retried once, together, after the longest Retry-After. A
-    pause for each post would make a poll of thousands of groups last for minutes. There is no second retry, because the
-    next poll has new verdicts. An event that is stored twice does no harm.
+    A post is not repeated, because the next poll has new verdicts: they also end an incident whose close was lost.
     """
 
-    def __init__(self, url: str, headers: Mapping[str, str], pause: Callable[[float], object] = time.sleep) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         self._client = HttpClient(
             url, Limits(connections=_AT_ONCE), headers={SOURCE_HEADER: Source.KAFKA.value, **headers}
         )
-        self._pause = pause
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-watch")
         self._logged: frozenset[str] = frozenset()
 
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:  # noqa: ARG002 (Burrow's JSON has no age)
-        """Post the events. Log a problem only if the last poll did not have it."""
-        refused = self._posted(outcome.events)
-        if pauses := [each.again_after_s for each in refused if each.again_after_s is not None]:
-            self._pause(max(pauses))
-            final = [each for each in refused if each.again_after_s is None]
-            refused = [*final, *self._posted([each.event for each in refused if each.again_after_s is not None])]
-        problems = Counter(each.problem for each in refused)
+        """Post the events, until none of a few gets an answer. Log a problem only if the last poll did not have it."""
+        problems, unsent = Counter[str](), len(outcome.events)
+        for few in _few_at_a_time(outcome.events):
+            said = list(self._pool.map(self._post, few))
+            unsent -= len(few)
+            problems.update(each for each in said if isinstance(each, str))
+            unanswered = [each for each in said if isinstance(each, RequestFailed)]
+            problems.update(each.said for each in unanswered)
+            if len(unanswered) == len(few):
+                problems[unanswered[0].said] += unsent
+                break
         for problem in problems.keys() - self._logged:
             _log.warning(
                 "posts are not accepted",
@@ -153,26 +142,13 @@ class PostSink:
         self._pool.shutdown()
         self._client.close()
 
-    def _posted(self, events: Sequence[LagEvent]) -> list[_Refused]:
-        """Post each event once, until none of a few gets an answer. Return the events that were not accepted."""
-        refused: list[_Refused] = []
-        for tried, few in enumerate(_few_at_a_time(events), start=1):
-            failed = [each for each in self._pool.map(self._post, few) if each is not None]
-            refused += failed
-            if len(failed) == len(few) and not any(each.answered for each in failed):
-                rest = events[tried * _AT_ONCE :]
-                return [*refused, *(_Refused(each, failed[0].problem, 0.0, answered=False) for each in rest)]
-        return refused
-
-    def _post(self, event: LagEvent) -> _Refused | None:
+    def _post(self, event: LagEvent) -> str | RequestFailed | None:
+        """Post an event. Return the problem if it was refused, or the error if there was no answer."""
         try:
             answer = self._client.post("", to_wire(event))
         except RequestFailed as error:
-            return _Refused(event, error.said, 0.0, answered=False)
-        if answer.status in ACCEPTED:
-            return None
-        can_help = answer.status == HTTPStatus.SERVICE_UNAVAILABLE and answer.retry_after_s <= _LONGEST_PAUSE_S
-        return _Refused(event, f"HTTP {answer.status}", answer.retry_after_s if can_help else None)
+            return error
+        return None if answer.status in ACCEPTED else f"HTTP {answer.status}"
 
 
 def _few_at_a_time(events: Sequence[LagEvent]) -> Iterator[Sequence[LagEvent]]:

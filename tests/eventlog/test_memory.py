@@ -63,4 +63,4 @@ def test_a_closed_log_says_that_it_cannot_be_used() -> None:
     with pytest.raises(LogUnavailableError):
         append_event(log)
     with pytest.raises(LogUnavailableError):
-        log.latest()
+        log.live()

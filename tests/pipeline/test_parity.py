@@ -17,7 +17,6 @@ from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent, Source
 from karrot.event_json_line import line_of
 from karrot.eventlog.base import GroupState, StoredEvent
-from karrot.eventlog.event_log import groups
 from karrot.eventlog.next_group_state import summarize
 from karrot.eventlog.sqlite import SqliteEventLog
 from karrot.pipeline.derive.incidents import incidents, without_summary
@@ -115,7 +114,7 @@ def test_a_late_event_at_the_border_of_two_pieces_changes_no_incident_and_no_sta
     with closing(open_sqlite(tmp_path, clock, stale_after_ms=10**9)) as log:
         for row in _tell_of_one(log, clock, Random(11)):
             rows.append(row)
-            states += groups(log)
+            states += log.live()
     tables = Tables(str(tmp_path / "tables"))
     for batch in (rows[:270], rows[270:]):
         tables.append(events_frame(spark, batch), "events", f"b-{batch[0]['seq']:06}")
@@ -140,7 +139,7 @@ def test_the_same_events_give_the_same_incidents_and_numbers(spark: SparkSession
     clock = ManualClock()
     with closing(open_sqlite(tmp_path, clock, stale_after_ms=10**9)) as log:
         rows = _tell(log, clock, Random(5))
-        states = {state.key.consumer: state for state in groups(log)}
+        states = {state.key.consumer: state for state in log.live()}
     assert len(states) > 20
 
     events, partitions = events_frame(spark, rows), partitions_frame(spark, rows)

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector  # noqa: TC002 - next to the im
 
 from karrot import __version__, mutes
 from karrot.burrow.payload import parse_rest, parse_webhook, to_wire
-from karrot.event import GroupKey, LagEvent, OffsetSample, Source
+from karrot.event import LagEvent, OffsetSample, Source
 from karrot.eventlog.base import Cursor, GroupState, LogUnavailableError, ReporterState
 from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.sqlite.store import MemoryEventLog
@@ -26,7 +26,7 @@ from karrot.intake import observe
 from karrot.reporters.base import PullReporter
 from karrot.reporters.prometheus import LogCollector, build, group_metrics, render
 from karrot.reporters.prometheus.group_metrics import label_value
-from karrot.telemetry import CONSUMER_MUTED, EVENT_HANDLING_SECONDS, METRICS, SERIES_DROPPED
+from karrot.telemetry import CONSUMER_MUTED, METRICS, SERIES_DROPPED
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import recorded_body, recorded_rest_answer
 from support.eventlog.mutes import make_mute
@@ -123,7 +123,7 @@ def test_recorded_bodies_give_the_recorded_exposition(
 ) -> None:
     tell_recorded(log, clock)
     log.save_reporter(ReporterState("stdout", Cursor(log.log_id, 5)))
-    observe(log.count, EVENT_HANDLING_SECONDS, 0.004)
+    observe(log.count, 0.004)
     clock.advance(2_500)
     chosen = {"partition_metrics": "true", "expected_clusters": "prod-eu, dr", "reporters": "prometheus,stdout"}
     assert one_version(exposition(log, accept, **chosen)) == (GOLDEN / golden).read_text(encoding="utf-8")
@@ -302,6 +302,18 @@ def test_a_burrow_that_is_cut_off_from_kafka_keeps_its_statuses_and_loses_its_la
     assert frozen in of(samples, "karrot_consumer_last_event_timestamp_seconds")
 
 
+def test_the_verdict_of_watch_counts_beside_a_burrow_that_is_cut_off(log: MemoryEventLog, clock: ManualClock) -> None:
+    cut_off_from_kafka(log, clock)
+    tell(log, status_text="ERR", total_lag=5000)
+    tell(log, status_text="WARN", total_lag=4, source=Source.KAFKA)
+    samples = scraped(log)
+    assert of(samples, "karrot_consumer_lag") == {ORDERS: 4}
+    assert of(samples, "karrot_consumer_status_code") == {ORDERS: 2}
+    clock.advance(151_000)
+    tell(log, status_text="ERR", total_lag=5000)
+    assert of(scraped(log), "karrot_consumer_lag") == {}  # watch judges no more
+
+
 def test_the_lags_come_back_with_the_first_commit_that_burrow_reads(log: MemoryEventLog, clock: ManualClock) -> None:
     source, burrow = collector(log), ResyncedBurrow(log, clock)
     burrow.reads_commits(3600)
@@ -398,6 +410,27 @@ def test_a_group_that_vanished_stays_muted_after_another_mute_and_a_restart(
     assert muted(made) == ""
 
 
+def test_scrapes_with_the_same_mutes_do_not_read_the_vanished_groups_again(
+    log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell(log)
+    mutes.begin(log, make_mute(clock, pattern="orders*", seconds=600))
+    made, reads = collector(log), list[int]()
+
+    def vanished() -> tuple[()]:
+        reads.append(1)
+        return ()
+
+    monkeypatch.setattr(log, "vanished", vanished)
+    for number in range(3):
+        tell(log, consumer=f"orders-{number}")
+        list(made.families())
+    assert reads == [1]
+    mutes.begin(log, make_mute(clock, id="second", pattern="b*", seconds=60))
+    list(made.families())
+    assert reads == [1, 1]
+
+
 def test_a_group_stays_muted_while_the_mutes_cannot_be_read(
     log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -471,7 +504,7 @@ def test_partitions_are_not_exported_by_default(log: MemoryEventLog) -> None:
 
 def test_the_histogram_is_cumulative(log: MemoryEventLog) -> None:
     for seconds in (0.0005, 0.02, 0.02, 60):
-        observe(log.count, EVENT_HANDLING_SECONDS, seconds)
+        observe(log.count, seconds)
     samples = scraped(log)
     buckets = of(samples, "karrot_event_handling_seconds_bucket")
     assert [buckets[labels(le=edge)] for edge in ("0.001", "0.01", "0.025", "2.5", "+Inf")] == [1, 1, 3, 3, 4]
@@ -520,8 +553,8 @@ def test_a_reporters_backlog_is_the_number_of_events_that_it_has_not_handled(
 
 
 class UnreadableLog(MemoryEventLog):
-    def latest(self, after: GroupKey | None = None, limit: int = 500) -> Sequence[GroupState]:
-        raise LogUnavailableError(f"no page of {limit} after {after}")
+    def live(self) -> Sequence[GroupState]:
+        raise LogUnavailableError("no groups")
 
 
 def test_an_unreadable_log_is_exported_as_unreadable(clock: ManualClock) -> None:
@@ -722,7 +755,7 @@ def test_registering_does_not_collect(clock: ManualClock) -> None:
 def test_a_count_is_written_the_same_for_integers_and_floats_in_the_log(log: MemoryEventLog) -> None:
     log.count("karrot_events_accepted_total", 2.0, source="webhook")
     log.count("karrot_events_accepted_total", 1, source="rest")
-    observe(log.count, EVENT_HANDLING_SECONDS, 1.0)
+    observe(log.count, 1.0)
     text = exposition(log)
     assert 'karrot_events_accepted_total{source="webhook"} 2\n' in text
     assert 'karrot_events_accepted_total{source="rest"} 1\n' in text

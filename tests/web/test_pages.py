@@ -372,7 +372,7 @@ def test_a_group_has_its_own_page() -> None:
     website = make_website()
     for _, body in recorded_posts():
         website.client.post("/burrow", data=body)
-    group = next(state for state in website.log.latest() if state.key.consumer == "skewed-consumer-group")
+    group = next(state for state in website.log.live() if state.key.consumer == "skewed-consumer-group")
     text = read(website, "/group", cluster=group.key.cluster, consumer=group.key.consumer)
     assert "skewed-consumer-group" in text
     assert "skewed-topic" in text
@@ -472,7 +472,7 @@ def test_the_partition_with_the_largest_lag_is_shown_even_if_it_is_ok() -> None:
 def test_thousands_of_partitions_are_cut_with_a_note() -> None:
     website = make_website()
     website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_partitions_2000.json"))
-    (state,) = website.log.latest()
+    (state,) = website.log.live()
     text = read(website, "/group", cluster=state.key.cluster, consumer=state.key.consumer)
     assert "has 1,800 more." in text
     assert len(text) < 300_000

@@ -17,7 +17,7 @@ HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 class Unreadable(MemoryEventLog):
     error: Exception = RuntimeError("secret internals")
 
-    def latest(self, *_args: Any, **_kwargs: Any) -> list[GroupState]:
+    def live(self) -> list[GroupState]:
         raise self.error
 
 

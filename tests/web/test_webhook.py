@@ -321,7 +321,7 @@ def test_a_refused_body_is_counted_once_and_logged_with_its_path() -> None:
 def test_a_close_is_recognized_by_its_content_for_any_method() -> None:
     website = make_website()
     website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_close.json"))
-    (state,) = website.log.latest()
+    (state,) = website.log.live()
     assert state.summary.kind is Kind.CLOSE
 
 

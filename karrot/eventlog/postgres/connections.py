@@ -8,70 +8,19 @@ import contextlib
 import logging
 import re
 import select
-import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, repeat
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import psycopg
 import structlog
-from psycopg.abc import Buffer, PQGen
-from psycopg.adapt import Dumper
+from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.pq import Format, TransactionStatus
-from psycopg.types import TypeInfo
+from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool
 
 from karrot.eventlog.base import LogUnavailableError
-
-_HEADER: Final = struct.Struct(">iiIii")
-_LENGTH: Final = struct.Struct(">i")
-_NULL: Final = _LENGTH.pack(-1)
-_INT8: Final = TypeInfo("int8", 20, 1016)
-_BYTEA: Final = TypeInfo("bytea", 17, 1001)
-
-
-class Integers(list[int | None]):
-    """A column of ``bigint``. A value beyond 64 bits raises `OverflowError`."""
-
-
-class Texts(list[bytes | None]):
-    """A column of ``bytea``. Names are in UTF-8, because PostgreSQL's ``text`` cannot hold NUL."""
-
-
-class _ArrayDumper(Dumper):
-    format = Format.BINARY
-
-
-class IntegersDumper(_ArrayDumper):
-    oid = _INT8.array_oid
-
-    def dump(self, obj: Integers) -> Buffer:
-        try:
-            if None in obj:
-                packed = b"".join(_NULL if each is None else struct.pack(">iq", 8, each) for each in obj)
-            else:
-                packed = struct.pack(">" + "iq" * len(obj), *chain.from_iterable(zip(repeat(8), obj, strict=False)))
-        except struct.error as error:
-            raise OverflowError(f"a number does not fit into 64 bits: {error}") from error
-        return _header(_INT8, obj) + packed
-
-
-class TextsDumper(_ArrayDumper):
-    oid = _BYTEA.array_oid
-
-    def dump(self, obj: Texts) -> Buffer:
-        pieces = chain.from_iterable((_NULL,) if each is None else (_LENGTH.pack(len(each)), each) for each in obj)
-        return _header(_BYTEA, obj) + b"".join(pieces)
-
-
-def _header(kind: TypeInfo, values: Sequence[object]) -> bytes:
-    if not values:
-        return _HEADER.pack(0, 0, kind.oid, 0, 1)[:12]
-    return _HEADER.pack(1, int(None in values), kind.oid, len(values), 1)
-
 
 DEFAULT_SCHEMA = "karrot"
 Password = Callable[[], str | None]
@@ -210,8 +159,6 @@ class Database:
         secret = {} if password is None else {"password": password}
         session = Session.connect(autocommit=True, **{**self._parameters(), **secret})
         try:
-            session.adapters.register_dumper(Integers, IntegersDumper)
-            session.adapters.register_dumper(Texts, TextsDumper)
             defaults = {
                 "search_path": self.url.schema,
                 "statement_timeout": _STATEMENT_TIMEOUT,
@@ -328,7 +275,7 @@ class Sessions:
         self._pool.putconn(session)
 
     def connect(self, _conninfo: str = "", **_parameters: object) -> Session:
-        """Open a connection for the pool, in one of its threads."""
+        """Open a connection. The pool calls this method in its threads."""
         try:
             session = self._database.open()
         except LogUnavailableError as error:
@@ -336,11 +283,6 @@ class Sessions:
             raise
         self._set_away(None)
         return session
-
-    def try_again(self) -> None:
-        """Check whether PostgreSQL can be reached again."""
-        with contextlib.suppress(LogUnavailableError):
-            self.connect().close()
 
     def close(self) -> None:
         """Close the idle connections now, and each other connection when it is given back."""

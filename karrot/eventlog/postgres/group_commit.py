@@ -18,7 +18,7 @@ from karrot.clock import LogTime
 from karrot.event import ClusterPartition, GroupKey
 from karrot.eventlog.base import Limits, LogUnavailableError, UnconfirmedError
 from karrot.eventlog.next_group_state import Arrival
-from karrot.eventlog.postgres.connections import Integers, Session, Sessions, Texts, one_line
+from karrot.eventlog.postgres.connections import Session, Sessions, one_line
 from karrot.eventlog.postgres.schema import NOW_MS, end_frozen_commits, new_block
 from karrot.eventlog.rows import EVENTS, GROUP_FIELDS, GROUPS, LOG_ENDS, Row, Table
 from karrot.eventlog.transaction_rules import Committer, LogEndHistories, Transaction, run
@@ -79,23 +79,21 @@ _LOCK_LOG = f"SELECT {', '.join(LogRow._fields[:-1])}, {NOW_MS} FROM log FOR UPD
 
 
 class PostgresTransaction(Transaction):
-    """A transaction with the lock on ``log``. ``began_block`` is true if it began a block of events."""
+    """A transaction with the lock on ``log``. ``leader`` is the token of the process that leads.
+
+    ``began_block`` is true if the transaction began a block of events.
+    """
 
     _group_columns = _COLUMNS
     _find_note = "SELECT value FROM notes WHERE reporter = convert_from(?, 'UTF8') AND name = convert_from(?, 'UTF8')"
 
     def __init__(self, session: Session, log: LogRow, limits: Limits, log_end_histories: LogEndHistories) -> None:
         super().__init__(limits, log_end_histories, log.last_seq, log.groups, log.log_end_bytes)
-        self.first_seq = log.first_seq
+        self.first_seq, self.leader = log.first_seq, log.leader
         self.began_block = False
         self._session = session
         self._log = log
         self._limits = limits
-
-    def require_lead(self, token: str | None) -> None:
-        """Refuse a write of the leader from a process that does not lead any more. Raises `NotLeadingError`."""
-        if self._log.leader != token:
-            raise NotLeadingError("another replica leads now")
 
     def begin_at(self, first_seq: int) -> int:
         """Hide the events before ``first_seq`` from readers. Returns their number."""
@@ -242,14 +240,10 @@ class PostgresCommitter(Committer):
 
 def arrays(table: Table, rows: Iterable[Row]) -> list[Any]:
     """An array for each column of some rows, or of their keys."""
-    columns = zip(table.types, zip(*rows, strict=True), strict=False)
-    return [_array(kind, column) for kind, column in columns]
-
-
-def _array(kind: str, values: Sequence[Any]) -> list[Any]:
-    if kind == "bytea":
-        return Texts(each.encode() if isinstance(each, str) else each for each in values)
-    return Integers(values) if kind == "bigint" else list(values)
+    return [
+        [each.encode() if isinstance(each, str) else each for each in column] if kind == "bytea" else list(column)
+        for kind, column in zip(table.types, zip(*rows, strict=True), strict=False)
+    ]
 
 
 def _is_refusal(error: BaseException) -> bool:

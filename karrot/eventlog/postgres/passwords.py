@@ -9,15 +9,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from karrot.aws.classify_errors import fault_of
 from karrot.eventlog.postgres.connections import DatabaseUrl, Password
 from karrot.settings.options import Settings
-
-if TYPE_CHECKING:
-    from botocore.session import Session
 
 _COMMAND_S = 10.0
 _KEPT_S = 5.0
@@ -30,7 +28,7 @@ _MOST_BYTES = 64 * 1024
 def password_of(settings: Settings, url: DatabaseUrl) -> Password:
     """Return the settings' source of passwords. A call of this source that fails raises `OSError` or `ValueError`."""
     if settings.event_log_password_file:
-        return lambda: _from_file(settings.event_log_password_file or Path())
+        return partial(_from_file, settings.event_log_password_file)
     if settings.event_log_password_command:
         arguments = shlex.split(settings.event_log_password_command)
         return KeptPassword(lambda: _from_command(arguments))
@@ -91,19 +89,16 @@ def _rds_token(url: DatabaseUrl) -> str:
     from botocore.exceptions import BotoCoreError, ClientError
     from botocore.session import Session
 
-    try:
-        return _signed(Session(), url)
-    except (BotoCoreError, ClientError) as error:
-        raise ValueError(f"KARROT_EVENT_LOG_RDS_IAM: {fault_of(error).text}") from error
-
-
-def _signed(session: "Session", url: DatabaseUrl) -> str:
-    # botocore reads AWS_DEFAULT_REGION and profiles, but not AWS_REGION, which ECS and Lambda set.
-    region = os.environ.get("AWS_REGION") or session.get_config_variable("region")
-    if region is None:
-        raise ValueError("KARROT_EVENT_LOG_RDS_IAM needs a Region: set AWS_REGION")
     host = str(url.parameters.get("host", "localhost")).split(",")[0]
     port = int(str(url.parameters.get("port") or _PORT).split(",")[0])
-    client: Any = session.create_client("rds", region_name=region)  # botocore adds the method at run time
-    token: str = client.generate_db_auth_token(host, port, str(url.parameters.get("user", "")), Region=region)
+    try:
+        session = Session()
+        # botocore reads AWS_DEFAULT_REGION and profiles, but not AWS_REGION, which ECS and Lambda set.
+        region = os.environ.get("AWS_REGION") or session.get_config_variable("region")
+        if region is None:
+            raise ValueError("KARROT_EVENT_LOG_RDS_IAM needs a Region: set AWS_REGION")
+        client: Any = session.create_client("rds", region_name=region)  # botocore adds the method at run time
+        token: str = client.generate_db_auth_token(host, port, str(url.parameters.get("user", "")), Region=region)
+    except (BotoCoreError, ClientError) as error:
+        raise ValueError(f"KARROT_EVENT_LOG_RDS_IAM: {fault_of(error).text}") from error
     return token

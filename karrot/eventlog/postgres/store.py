@@ -11,7 +11,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -57,16 +57,6 @@ _STANDBYS = """
 SELECT application_name, coalesce(max(extract(epoch FROM flush_lag)), 0)::float8, bool_or(state IS NULL)
 FROM pg_stat_replication WHERE state IS NULL OR state IN ('catchup', 'streaming') GROUP BY application_name ORDER BY 1
 """
-
-
-def _standby_lags(connection: ReadSession) -> Mapping[str, float] | None:
-    try:
-        found = connection.execute(_STANDBYS).fetchall()
-    except psycopg.errors.DatabaseError as error:
-        if error.sqlstate is None:  # the connection was lost
-            raise
-        return None  # a managed service can forbid these functions
-    return None if any(is_hidden for _, _, is_hidden in found) else {name: lag for name, lag, _ in found}
 
 
 _log = structlog.get_logger(__name__)
@@ -228,7 +218,14 @@ class PostgresEventLog(EventLog):
     @_or_last
     def database(self) -> DatabaseStatus:
         with self._reading() as connection:
-            return DatabaseStatus(*(*connection.execute(_SERVER).fetchone(), _standby_lags(connection)))
+            server, lags = connection.execute(_SERVER).fetchone(), None
+            try:
+                found = connection.execute(_STANDBYS).fetchall()
+                lags = None if any(is_hidden for *_, is_hidden in found) else {name: lag for name, lag, _ in found}
+            except psycopg.errors.DatabaseError as error:  # a managed service can forbid these functions
+                if error.sqlstate is None:  # the connection was lost
+                    raise
+        return DatabaseStatus(*(*server, lags))
 
     def close(self) -> None:
         self._stop.set()
@@ -246,7 +243,8 @@ class PostgresEventLog(EventLog):
         due_s = 0.0
         while not self._stop.is_set():
             if self._sessions.away is not None:
-                self._sessions.try_again()
+                with contextlib.suppress(LogUnavailableError):
+                    self._sessions.connect().close()
             if time.monotonic() >= due_s:
                 for read in reads:
                     with contextlib.suppress(LogUnavailableError):
@@ -280,7 +278,8 @@ class PostgresEventLog(EventLog):
         token = self._leader.token
 
         def checked(transaction: PostgresTransaction) -> T:
-            transaction.require_lead(token)
+            if transaction.leader != token:
+                raise NotLeadingError("another replica leads now")
             return work(transaction)
 
         try:

@@ -79,18 +79,8 @@ def _open_and_close(directory: Path, clock: Clock, max_bytes: int) -> None:
 
 
 def _refuse_network_filesystem(directory: Path, mounts: Path) -> None:
-    kind = _filesystem(directory, mounts)
-    if kind.startswith(_NETWORK) and kind not in _LOCAL:
-        raise LogUnavailableError(
-            f"the {_NAME} {directory} is on {kind}: SQLite's locks do not work on a network file system. "
-            "Use a local or block volume"
-        )
-
-
-def _filesystem(directory: Path, mounts: Path) -> str:
-    """The type of the file system that contains ``directory``; "" if ``/proc/self/mounts`` does not exist."""
     if not mounts.exists():
-        return ""
+        return
     real = os.path.realpath(directory)
     found = [line.split()[1:3] for line in mounts.read_text(errors="replace").splitlines()]
     inside = [
@@ -98,4 +88,9 @@ def _filesystem(directory: Path, mounts: Path) -> str:
         for point, kind in ((point.replace("\\040", " "), kind) for point, kind in found)
         if real == point or real.startswith(point.rstrip("/") + "/")
     ]
-    return max(inside, default=(0, ""))[1]
+    _, kind = max(inside, default=(0, ""))  # the file system that contains the directory
+    if kind.startswith(_NETWORK) and kind not in _LOCAL:
+        raise LogUnavailableError(
+            f"the {_NAME} {directory} is on {kind}: SQLite's locks do not work on a network file system. "
+            "Use a local or block volume"
+        )

@@ -159,13 +159,6 @@ def connect(path: Path, *, max_bytes: int, create: bool = False) -> apsw.Connect
     return connection
 
 
-def connect_reader(path: Path) -> apsw.Connection:
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-    connection.set_busy_timeout(_BUSY_MS)
-    connection.execute("PRAGMA query_only=1")
-    return connection
-
-
 def create_or_migrate(connection: apsw.Connection, anchor: Anchor, migrations: Sequence[str] = MIGRATIONS) -> int:
     """Migrate the schema. Returns the old version. Raises `LogUnavailableError` for a newer Karrot's file."""
     before: int = connection.pragma("user_version")
@@ -335,7 +328,10 @@ class LogFile:
                 if identity == current:
                     return identity, connection
                 connection.close()
-        return current, connect_reader(self.path)
+        connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE)
+        connection.set_busy_timeout(_BUSY_MS)
+        connection.execute("PRAGMA query_only=1")
+        return current, connection
 
 
 class Checkpointer:

@@ -10,8 +10,9 @@ prevents both.
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,7 @@ class SqliteTransaction(Transaction):
         )
 
     def _insert(self, table: Table, rows: Collection[Row]) -> None:
-        for row in rows:
-            self._connection.execute(table.insert_values, row)
+        self._connection.executemany(table.insert_values, rows)
 
     def _execute(self, sql: str, *parameters: int | str) -> Iterable[Row]:
         return self._connection.execute(sql, parameters)
@@ -184,10 +184,15 @@ class SqliteDatabaseLog(EventLog):
         before_ms = self.log_time_ms() - self._limits.retention_ms
         most_bytes = self._limits.max_bytes * NEARLY_FULL
         self._forget_log_ends(before_ms)
-        return self._prune(
-            lambda transaction: transaction.prune_older(before_ms),
-            lambda connection: connection.execute(_TOO_OLD, (before_ms,)).get is not None,
-        ) + self._prune(SqliteTransaction.prune_oldest, lambda connection: used_bytes(connection) > most_bytes)
+        deleted, some = 0, 1
+        while some:
+            with self._file.reading() as connection:
+                is_old = connection.execute(_TOO_OLD, (before_ms,)).get is not None
+                is_wanted = is_old or used_bytes(connection) > most_bytes
+            work = partial(SqliteTransaction.prune_older, before_ms=before_ms)
+            some = self._lead_writes(work if is_old else SqliteTransaction.prune_oldest) if is_wanted else 0
+            deleted += some
+        return deleted
 
     def size(self) -> LogSize:
         """The size of the log. ``bytes`` are the bytes in use in the file plus those of the write-ahead log."""
@@ -213,16 +218,6 @@ class SqliteDatabaseLog(EventLog):
 
     def _key(self, key: GroupKey) -> tuple[str, str]:
         return key
-
-    def _prune(self, work: Callable[[SqliteTransaction], int], wanted: Callable[[apsw.Connection], bool]) -> int:
-        deleted = 0
-        while True:
-            with self._file.reading() as connection:
-                is_wanted = wanted(connection)
-            some = self._lead_writes(work) if is_wanted else 0
-            if some == 0:
-                return deleted
-            deleted += some
 
 
 class SqliteEventLog(SqliteDatabaseLog):

@@ -1,7 +1,6 @@
 """The ``cloudwatch`` reporter: publishes lag as Amazon CloudWatch metrics, for autoscaling."""
 
 import os
-import time
 from functools import partial
 from random import Random
 
@@ -21,8 +20,6 @@ def build(context: Context) -> CloudWatchReporter:
         partial(open_client, options, os.environ),
         options.namespace,
         count=partial(context.count, telemetry.REPORTER_CLOUDWATCH_REQUESTS, 1, reporter=context.name),
-        pause=time.sleep,
-        monotonic=time.monotonic,
         may_call=context.leads,
     )
     return CloudWatchReporter(options, sender, context, Random())  # noqa: S311 - it only spreads retries

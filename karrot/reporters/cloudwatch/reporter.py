@@ -5,7 +5,7 @@ states of the same groups.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import islice, starmap
 from random import Random
@@ -17,7 +17,7 @@ import structlog
 from karrot import telemetry
 from karrot.aws.classify_errors import Fault, FaultKind
 from karrot.event import Source
-from karrot.eventlog.base import Cursor, GroupState
+from karrot.eventlog.base import Cursor, EventSummary, GroupState
 from karrot.reporters.base import (
     REPORT_NOTE,
     Context,
@@ -148,7 +148,7 @@ class CloudWatchReporter:
             seq, at_ms = _kafka_verdict(state)
             if seq > after.seq:
                 beats[key.cluster] = max(at_ms, beats.get(key.cluster, 0))
-            verdict = self._verdict(state, cut_off)
+            verdict = state.judged(cut_off, log_ms, self._summary)
             if verdict.seq > after.seq:
                 try:
                     self._take(verdict, news, log_ms, is_cut_off=verdict.has_old_lag(cut_off))
@@ -167,15 +167,9 @@ class CloudWatchReporter:
             beating[beat.key] = _Newest(beat, cluster, at_ms)
         return news._replace(data=beating | news.data)  # the report shows the first data
 
-    def _verdict(self, state: GroupState, cut_off: Collection[str]) -> GroupState:
-        """Choose the verdict to send. If Burrow is cut off from Kafka, the verdict of `watch` replaces Burrow's."""
-        if not state.has_old_lag(cut_off):
-            return state
-        second = state.summary.second
-        stored = None if second is None or second.source is not Source.KAFKA else self._context.event(second.seq)
-        if second is None or stored is None:
-            return state
-        return GroupState(state.key, second.seq, second.log_time_ms, stored.summary, state.incident)
+    def _summary(self, seq: int) -> EventSummary | None:
+        stored = self._context.event(seq)
+        return stored.summary if stored else None
 
     def _take(self, state: GroupState, news: _News, log_ms: int, *, is_cut_off: bool) -> None:
         if state.is_test or state.is_of_burrow or not self._options.wants(state.key.consumer):

@@ -1,7 +1,8 @@
 """Sends data to CloudWatch in as few calls as CloudWatch's limits allow, and finds the bad data of a failed call."""
 
+import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import NamedTuple
@@ -15,9 +16,8 @@ _BURST, _CALLS_PER_S = 10, 10.0
 
 _PARTS = 4
 SEARCH_CALLS = 160
-"""The most calls of a send that search for bad data: enough for ten bad data among 1,000 without any position."""
+"""The most calls of a send that search for bad data: enough for ten bad data among 1,000."""
 
-_SERVER_ERROR = 500
 _PASSING = (FaultKind.UNAVAILABLE, FaultKind.THROTTLED)
 """Faults that a new client would not solve."""
 
@@ -55,58 +55,38 @@ class Sender:
         namespace: str,
         *,
         count: Callable[..., None],
-        pause: Callable[[float], object],
-        monotonic: Callable[[], float],
+        pause: Callable[[float], object] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
         may_call: Callable[[], bool] = lambda: True,
     ) -> None:
         self._open_client, self._namespace = open_client, namespace
         self._count, self._pause, self._monotonic, self._may_call = count, pause, monotonic, may_call
         self._client: PutMetricData | None = None
         self._began_s = 0.0
-        self._was_unavailable = False
 
     def send(self, data: Sequence[Datum]) -> SendOutcome:
         """Send the data. The first problem with AWS, the network or the credentials ends the send as ``fault``.
 
         CloudWatch accepts all data of a call, or no datum. The data of a rejected call are sent again in parts. A datum
-        is refused if CloudWatch rejected a call with this datum alone, or if the answer names every datum of the call.
-        After an answer with wrong positions, the send uses no positions, and needs more calls, but loses no good datum.
-
-        A bad datum can also cause an answer 5xx. If the previous send ended with 5xx, a call with this answer is sent
-        again in parts, after all other calls. The send stops after too many consecutive answers 5xx.
+        is refused if CloudWatch rejected a call with this datum alone, or if the search for it takes too many calls.
         """
-        outcome, self._began_s = SendOutcome(), self._monotonic()
+        outcome, self._began_s, searched = SendOutcome(), self._monotonic(), 0
         queue = deque[tuple[list[Datum], Fault | None]]((batch, None) for batch in batches(data, self._namespace))
-        named: list[Datum] = []
-        trusts, searched, in_a_row = True, 0, 0
-        while queue:
+        while queue and outcome.fault is None:
             part, cause = queue.popleft()
             is_over = cause is not None and searched >= SEARCH_CALLS
             searched += cause is not None
             fault = cause if is_over else self._call(part, outcome)
             if fault is None:
                 outcome.delivered += part
-                in_a_row = 0
-                trusts = trusts and part is not named
-            elif fault.kind in ABOUT_THE_DATA:
-                members = {at for at in fault.members if 0 <= at < len(part)}
-                if is_over or len(part) in {1, len(members)}:
-                    text = f"not tried again after {SEARCH_CALLS} calls for rejected data: " if is_over else ""
-                    outcome.refused += [Refusal(datum, fault.kind, text + fault.text) for datum in part]
-                    continue
-                parts = _parts(part, members if trusts else ())
-                named = parts[0] if trusts and members else named
-                queue.extendleft((each, fault) for each in reversed(parts))
-            elif fault.status >= _SERVER_ERROR and self._was_unavailable and in_a_row < _PARTS and not is_over:
-                in_a_row += 1
-                if len(part) > 1:
-                    queue.extend((each, fault) for each in _parts(part))
-                else:
-                    outcome.fault = fault
-            else:
+            elif fault.kind not in ABOUT_THE_DATA:
                 outcome.fault = fault
-                break
-        self._was_unavailable = outcome.fault is not None and outcome.fault.status >= _SERVER_ERROR
+            elif is_over or len(part) == 1:
+                text = f"not tried again after {SEARCH_CALLS} calls for rejected data: " if is_over else ""
+                outcome.refused += [Refusal(datum, fault.kind, text + fault.text) for datum in part]
+            else:
+                size = ceil(len(part) / _PARTS)
+                queue.extendleft((part[at : at + size], fault) for at in reversed(range(0, len(part), size)))
         if outcome.fault is not None and outcome.fault.kind not in _PASSING:
             self.close()  # the next send reads credentials and configuration files again
         return outcome
@@ -145,11 +125,3 @@ class Sender:
             return fault
         self._count(status=str(answer["ResponseMetadata"]["HTTPStatusCode"]))
         return None
-
-
-def _parts(data: Sequence[Datum], members: Collection[int] = ()) -> list[list[Datum]]:
-    """Split the data into the positions ``members`` and the rest. Without ``members``, make parts of equal size."""
-    if members:
-        return [[each for at, each in enumerate(data) if (at in members) is asked] for asked in (True, False)]
-    size = ceil(len(data) / _PARTS)
-    return [[*data[at : at + size]] for at in range(0, len(data), size)]

@@ -36,7 +36,7 @@ def replay(
 
     def muted(keys: Sequence[GroupKey]) -> Collection[GroupKey]:
         begun = [mute for mute in known_mutes if 1000 * mute.since.timestamp() <= tick_ms + ahead_ms]
-        return [key for key in keys if mutes.newest(begun, key, tick_ms + ahead_ms)]
+        return list(filter(mutes.finder(begun, tick_ms + ahead_ms), keys))
 
     writer, live, tick_ms = Writer(external_url, owners, log.event, explained), dict[GroupKey, GroupState](), 0
     channels = [Channel(name, route, writer, muted=muted) for name, (route, _) in routes.items()]

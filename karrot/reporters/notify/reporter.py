@@ -166,19 +166,28 @@ class NotifyReporter:
             for name, (route, sender) in channels.items()
         }
         self._next_ms, self._sent, self._facts = 0, 0, tuple[Fact, ...]()
-        self._silence = Silence()
+        self._silence, self._failures_said = Silence(), 0
 
     def report(self, events: Unreported) -> None:
         """Take all events. The newest states of the groups say what to send. Each report says what fails."""
         self._silence.deleted |= {state.key for state in events.groups() if state.summary.kind is Kind.DELETED}
-        self.idle()
+        self._send_due()
+        self._say_what_fails()
+
+    def idle(self) -> None:
+        """Send what is due while there are no new events, and say what has failed since."""
+        self._send_due()
+        if sum(channel.failures for channel in self._channels) != self._failures_said:
+            self._say_what_fails()
+
+    def _say_what_fails(self) -> None:
+        self._failures_said = sum(channel.failures for channel in self._channels)
         for channel in self._channels:
             if channel.failures and (channel.sending or channel.seen_ms):
                 reason, text = channel.failure
                 raise ReportFailed(reason, f"channel {channel.name}: {text}", is_reported=True)
 
-    def idle(self) -> None:
-        """Send what is due. Delivery also calls this method while there are no new events."""
+    def _send_due(self) -> None:
         now_ms, wall_ms = self._context.log_time_ms(), self._context.clock.wall_ms()
         if now_ms < self._next_ms:
             return

@@ -36,7 +36,6 @@ from karrot.reporters.prometheus.group_metrics import (
     second_opinions,
     watched_families,
 )
-from karrot.telemetry import Histogram
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -77,6 +76,7 @@ class LogCollector:
         self._since_ms = log.log_time_ms()
         # the note, its mutes, the groups that were matched with them, and the end of each muted group by its line
         self._mutes: tuple[bytes | None, list[mutes.Mute], set[tuple[str, str]], dict[str, int]] = (None, [], set(), {})
+        self._most_matched = 0
 
     def describe(self) -> Sequence[ClientMetric]:
         """Return nothing. Without this method, registering this collector would collect all metrics."""
@@ -153,8 +153,13 @@ class LogCollector:
         if (cut_off := burrow_cut_off.cut_off(self._log)) != self._cut_off:
             self._known, self._cut_off = {}, cut_off
         known = self._known
-        made = [row if (row := known.get(of.key)) and row.state is of else row_of(of, cut_off) for of in states]
-        self._known = {row.state.key: row for row in made}
+        changed = [of for of in states if not ((row := known.get(of.key)) and row.state is of)]
+        shown = burrow_cut_off.judged(self._log, changed, cut_off)
+        rows_of_changed = {
+            of.key: row_of(of, now.without_old_lag(cut_off)) for of, now in zip(changed, shown, strict=True)
+        }
+        self._known = {of.key: rows_of_changed.get(of.key) or known[of.key] for of in states}
+        made = self._known.values()
         # Match the shortened label value, because `.*-canary$` on 50,000 characters takes 5 s and blocks the worker.
         exported = [row for row in made if not self._options.excludes(row.consumer)]
         for row in exported:
@@ -166,21 +171,25 @@ class LogCollector:
         return list(rows.values())
 
     def _muted(self, rows: Sequence[ExportedGroup]) -> str:
-        """The lines of the muted groups, also of those that have vanished. Each group is matched only once."""
+        """The lines of the muted groups, also of those that have vanished. Each group is matched only once.
+
+        A group that vanishes was exported before, so the vanished groups are read only when the mutes change.
+        """
         keys = [row.state.key for row in rows]
         with suppress(LogUnavailableError):
             note = self._log.recall(*mutes.NOTE)
-            known = self._mutes[1] if note == self._mutes[0] else mutes.decode(note)
-            keys += self._log.vanished() if known else ()
-            if note != self._mutes[0] or len(self._mutes[2]) > 2 * len(keys) + 1000:
-                self._mutes = (note, known, set(), {})
+            if note != self._mutes[0] or len(self._mutes[2]) > self._most_matched:
+                known = mutes.decode(note)
+                keys += self._log.vanished() if known else ()
+                self._mutes, self._most_matched = (note, known, set(), {}), 2 * len(keys) + 1000
         _, known, matched, ends = self._mutes
         now_ms = self._log.wall_ms_at(self._log.log_time_ms())
-        for key in [key for key in keys if key not in matched] if known else ():
-            matched.add(key)
-            mute = mutes.newest(known, key, now_ms)
-            if mute and not self._options.excludes(label_value(key.consumer)):
-                ends[f"{telemetry.CONSUMER_MUTED.name}{{{labels_of(key)}}} 1\n"] = mute.until_ms
+        if known and (new := [key for key in keys if key not in matched]):
+            mute_of = mutes.finder(known, now_ms)
+            for key in new:
+                matched.add(key)
+                if (mute := mute_of(key)) and not self._options.excludes(label_value(key.consumer)):
+                    ends[f"{telemetry.CONSUMER_MUTED.name}{{{labels_of(key)}}} 1\n"] = mute.until_ms
         return "".join([text for text, end_ms in [*ends.items()] if end_ms > now_ms])
 
     def _partitions(self, rows: Sequence[ExportedGroup]) -> Iterator[Family]:
@@ -220,7 +229,7 @@ def _counter_families(counters: Iterable[Counter], reporters: Sequence[str]) -> 
         counted[key] = int(total) if total == int(total) else total
     for metric in telemetry.METRICS:
         name = metric.name
-        if isinstance(metric, Histogram):
+        if metric.edges:
             buckets, total = counts.get(f"{name}_bucket", {}), 0
             lines = []
             for edge in metric.edges:

@@ -9,7 +9,7 @@ With 10,000 groups, nearly the whole answer is metrics of groups. So this module
 log's values, escapes labels once per group, and creates no object for a sample.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import groupby
 from typing import NamedTuple
@@ -126,10 +126,10 @@ def labels_of(key: GroupKey) -> str:
     return f'cluster="{escaped(cluster)}",consumer="{escaped(consumer)}"'
 
 
-def row_of(state: GroupState, cut_off: Collection[str] = ()) -> ExportedGroup:
+def row_of(state: GroupState, shown: GroupState) -> ExportedGroup:
+    """Make the row of a group, with the values of the state ``shown``."""
     cluster, consumer = map(label_value, state.key)
-    is_abandoned = state.summary.status_text == ABANDONED
-    shown = state.without_old_lag(cut_off)
+    is_abandoned = shown.summary.status_text == ABANDONED
     values = (of(shown) if not is_abandoned or metric in _OF_ABANDONED else None for metric, _, of in _COLUMNS)
     texts = tuple(None if value is None else f"{value}" for value in values)
     return ExportedGroup(cluster, consumer, labels_of(state.key), state, texts)

@@ -21,7 +21,7 @@ _FOUND = {LEFT: "the group has left the topic", ABANDONED: "the group is abandon
 def mute_finder(context: WebContext) -> Callable[[GroupKey], mutes.Mute | None]:
     """Read all mutes, and return a function that finds a group's mute. No mute is found if the log cannot be read."""
     known = if_readable(partial(mutes.read, context.log), [])
-    return lambda key: mutes.newest(known, key, context.clock.wall_ms())
+    return mutes.finder(known, context.clock.wall_ms())
 
 
 def group_shape(state: GroupState, muted: mutes.Mute | None, cut_off: Collection[str]) -> bodies.Group:

@@ -80,11 +80,13 @@ def star_of(key: GroupKey) -> str:
 @routes.get("/api/v1/groups")
 def list_groups() -> Response:
     """Answer a page of groups, sorted by key. If more groups follow, ``next`` is the key of the page's last group."""
-    live, after, limit = web_context().log.live(), _asked_after(), _asked_limit(_GROUPS_LIMIT)
+    log, after, limit = web_context().log, _asked_after(), _asked_limit(_GROUPS_LIMIT)
+    cut_off = burrow_cut_off.cut_off(log)
+    live = burrow_cut_off.judged(log, log.live(), cut_off)
     start = 0 if after is None else bisect_right(live, after, key=lambda state: state.key)
     found = list(islice(asked_filter().among(islice(live, start, None)), limit + 1))
     page, has_more = found[:limit], len(found) > limit
-    mute_of, cut_off = mute_finder(web_context()), burrow_cut_off.cut_off(web_context().log)
+    mute_of = mute_finder(web_context())
     place = msgspec.json.encode(page[-1].key).decode() if has_more else None
     return _json(GroupPage([group_shape(state, mute_of(state.key), cut_off) for state in page], place))
 
@@ -98,10 +100,11 @@ def show_group() -> Response:
     if state is None:
         raise no_live_group(log, key)
     limit = _asked_limit(_EVENTS_LIMIT)
-    listed = if_readable(lambda: log.listed(state), None)
-    muted = mute_finder(web_context())(key)
     cut_off = burrow_cut_off.cut_off(log)
-    return _json(group_detail(state, muted, cut_off, listed, if_readable(lambda: log.recent([key], limit)[0], None)))
+    [judged] = burrow_cut_off.judged(log, [state], cut_off)
+    listed = if_readable(lambda: log.listed(judged), None)
+    muted = mute_finder(web_context())(key)
+    return _json(group_detail(judged, muted, cut_off, listed, if_readable(lambda: log.recent([key], limit)[0], None)))
 
 
 @routes.get("/api/v1/mutes")

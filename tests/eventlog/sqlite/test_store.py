@@ -23,7 +23,7 @@ from karrot.eventlog.base import (
     ReporterState,
     StoredEvent,
 )
-from karrot.eventlog.event_log import EventLog, groups
+from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.log_end_history import LogEndHistory
 from karrot.eventlog.sqlite import SqliteEventLog
@@ -68,10 +68,10 @@ def test_all_data_are_there_after_a_restart(tmp_path: Path, clock: ManualClock) 
     append_event(before)
     before.count("karrot_x_total", 3)
     before.save_reporter(ReporterState("stdout", Cursor(before.log_id, 1), "ok"))
-    told = (before.log_id, before.read(0), before.latest(), before.heard())
+    told = (before.log_id, before.read(0), before.live(), before.heard())
     before.close()
     after = open_sqlite(tmp_path, clock)
-    assert (after.log_id, after.read(0), after.latest(), after.heard()) == told
+    assert (after.log_id, after.read(0), after.live(), after.heard()) == told
     assert Counter("karrot_x_total", (), 3) in after.counters()
     assert after.cursor("stdout") == Cursor(after.log_id, 1)
     assert append_event(after).seq == 2
@@ -269,7 +269,7 @@ def test_the_log_still_works_after_flipped_bits(tmp_path: Path, clock: ManualClo
         data[random.randrange(len(data))] ^= 1 << random.randrange(8)
     path.write_bytes(data)
     log = open_sqlite(tmp_path, clock)
-    for state in groups(log):
+    for state in log.live():
         number = int(state.key.consumer.removeprefix("g"))
         assert state.summary.total_lag == number
     for event in log.read(0):
@@ -384,7 +384,7 @@ def test_an_unreadable_log_reports_an_error(open_here: OpenHere, tmp_path: Path)
     for part in tmp_path.glob("events.db*"):
         part.unlink()
     with pytest.raises(LogUnavailableError, match="cannot be read"):
-        log.latest()
+        log.live()
 
 
 def test_a_closed_log_refuses_writes(tmp_path: Path, clock: ManualClock) -> None:

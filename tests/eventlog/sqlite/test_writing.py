@@ -13,7 +13,6 @@ from structlog.testing import capture_logs
 from karrot.burrow.payload import to_wire
 from karrot.event import GroupKey, Source
 from karrot.eventlog.base import Appended, Limits, LogUnavailableError, Reject, UnconfirmedError, UnstorableError
-from karrot.eventlog.event_log import groups
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.next_group_state import Arrival, summarize
 from karrot.eventlog.sqlite import data_directory
@@ -167,13 +166,13 @@ def test_reads_of_karrot_never_block_a_checkpoint(tmp_path: Path) -> None:
         event = make_event(consumer=f"g{number}", extras=(("filler", "x" * 20_000),))
         log.append(event, to_wire(event))
     key = GroupKey("prod-eu", "g7")
-    pages = groups(log)
+    pages = log.changed(0)
     next(pages)
     reads: list[Callable[[], object]] = [
         lambda: log.read(0),
         lambda: log.recent([key])[0],
         lambda: log.event(1),
-        log.latest,
+        log.live,
         lambda: next(pages),
         lambda: log.group(key),
         log.heard,

@@ -49,7 +49,7 @@ def test_a_channel_that_hangs_delays_no_other_and_says_it_once_when_it_answers(
         rig.run(59)
         rig.tell("ERR")
         rig.run(1)
-        assert rig.counted(FAILURES) == {"timeout": minutes}
+        assert rig.counted(FAILURES) == {"timeout": 1 + minutes}
         assert rig.state() == ("failing", "channel hanging: the service does not answer")
     other.free.set()
     rig.run_until(lambda: len(other.seen) == 2)
@@ -95,6 +95,25 @@ def test_a_wrong_host_and_a_closed_port_are_counted_as_unreachable(tmp_path: Pat
     rig.run(1)
     assert len(receiver.seen) == 1
     assert rig.counted(FAILURES) == {"unreachable": 1}
+
+
+def test_a_failing_channel_is_counted_and_shown_also_while_the_log_has_no_new_event(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    rig = NotifyRig(tmp_path, f'[channels.broken]\nurl = "{receiver.url()}"\ngather_seconds = 5\n')
+    receiver.status = 500
+    rig.tell("ERR")
+    rig.run_until(lambda: receiver.tried > 0)
+    rig.run(1)
+    assert rig.state() == ("failing", "channel broken: the server answered 500")
+    rig.run_until(lambda: receiver.tried == 3)
+    rig.run(1)
+    assert rig.counted(FAILURES) == {"refused": 3}
+    receiver.status = 200
+    rig.run_until(lambda: bool(receiver.messages()))
+    rig.tell("ERR")
+    rig.run(1)
+    assert rig.state()[0] == "ok"
 
 
 def test_a_channel_with_nothing_to_send_any_more_is_not_failing(tmp_path: Path, receiver: Receiver) -> None:

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from karrot.burrow.payload import to_wire
 from karrot.eventlog.base import Appended, StoredEvent
-from karrot.eventlog.event_log import EventLog, groups
+from karrot.eventlog.event_log import EventLog
 from support.burrow.lag_events import make_event
 
 
@@ -31,4 +31,4 @@ def stored_events(log: EventLog, after: int = 0) -> list[StoredEvent]:
 
 
 def group_names(log: EventLog) -> list[str]:
-    return [state.key.consumer for state in groups(log)]
+    return [state.key.consumer for state in log.live()]

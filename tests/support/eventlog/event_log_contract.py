@@ -62,7 +62,7 @@ class EventLogContract:
 
     def test_a_new_log_is_empty(self, log: EventLog) -> None:
         assert list(log.read(0)) == []
-        assert list(log.latest()) == []
+        assert list(log.live()) == []
         assert log.group(GroupKey("a", "b")) is None
         assert log.event(1) is None
         assert dict(log.heard()) == {}
@@ -79,7 +79,7 @@ class EventLogContract:
         assert log.append(event, body) == Appended(1, tracked=True)
         (stored,) = stored_events(log)
         assert stored == StoredEvent(log.log_id, 1, log.log_time_ms(), stored.summary, body, event)
-        assert stored.summary == log.latest()[0].summary
+        assert stored.summary == log.live()[0].summary
         assert (stored.received_at_ms, stored.summary.signals.lag_seconds_kind) == (clock.wall, AgeKind.EXACT)
         assert stored_events(log)[0].event_id == f"{log.log_id}-1"
         assert log.event(1) == stored_events(log)[0]
@@ -135,25 +135,23 @@ class EventLogContract:
         ]
         assert log.recent([]) == []
 
-    def test_latest_holds_the_newest_event_of_each_group(self, log: EventLog) -> None:
+    def test_live_holds_the_newest_event_of_each_group(self, log: EventLog) -> None:
         append_event(log, total_lag=5)
         append_event(log, total_lag=7)
         append_event(log, total_lag=9, cluster="aa")
-        first, second = log.latest()
+        first, second = log.live()
         assert (first.key, first.summary.total_lag) == (GroupKey("aa", "orders-svc"), 9)
         assert (second.key, second.summary.total_lag, second.seq) == (GroupKey("prod-eu", "orders-svc"), 7, 2)
 
-    def test_latest_gives_pages_ordered_by_key(self, log: EventLog) -> None:
+    def test_live_is_ordered_by_key(self, log: EventLog) -> None:
         for consumer in ("b", "", "ü", "a"):
             append_event(log, consumer=consumer)
-        first = log.latest(limit=3)
-        assert [state.key.consumer for state in first] == ["", "a", "b"]
-        assert [state.key.consumer for state in log.latest(after=first[-1].key)] == ["ü"]
         assert group_names(log) == ["", "a", "b", "ü"]
 
-    def test_live_holds_what_latest_holds_after_every_change(self, log: EventLog, clock: ManualClock) -> None:
+    def test_live_holds_what_the_log_holds_after_every_change(self, log: EventLog, clock: ManualClock) -> None:
         def agrees() -> bool:
-            return list(log.live()) == list(log.latest())
+            stored = (log.group(GroupKey("prod-eu", consumer)) for consumer in ("a", "b", "new", "ü"))
+            return list(log.live()) == [state for state in stored if state]
 
         assert agrees()
         for consumer in ("b", "a", "ü", "b"):
@@ -176,10 +174,15 @@ class EventLogContract:
             append_event(log, consumer=consumer)
         assert [(one.last_seq, one.key.consumer) for one in log.changed(0)] == [(2, "b"), (3, "c"), (4, "a")]
         assert list(log.changed(2)) == [log.group(GroupKey("prod-eu", name)) for name in "ca"]
-        assert [one.last_seq for one in log.changed(0, limit=1)] == [2]
         assert list(log.changed(4)) == []
         append_event(log, consumer="b", status_text="NOTFOUND", incident_id=None)
         assert [(one.last_seq, one.key.consumer, one.gone) for one in log.changed(4)] == [(5, "b", True)]
+
+    def test_summaries_holds_the_stored_events_among_some(self, log: EventLog) -> None:
+        for total_lag in (5, 7, 9):
+            append_event(log, total_lag=total_lag)
+        assert {seq: one.total_lag for seq, one in log.summaries([3, 1, 99]).items()} == {1: 5, 3: 9}
+        assert log.summaries([]) == {}
 
     def test_a_summary_has_the_values_of_the_event(self, log: EventLog, clock: ManualClock) -> None:
         event = make_event()

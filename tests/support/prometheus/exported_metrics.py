@@ -9,7 +9,7 @@ EXPORTED_METRICS = {
     for metric in telemetry.METRICS
     for name, extra in (
         [(f"{metric.name}_bucket", {"le"}), (f"{metric.name}_count", set()), (f"{metric.name}_sum", set())]
-        if isinstance(metric, telemetry.Histogram)
+        if metric.edges
         else [(metric.name, set())]
     )
 }

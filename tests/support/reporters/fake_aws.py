@@ -54,8 +54,8 @@ class _AwsHandler(ScriptedHandler):
     because the caller's SDK reads it.
     """
 
-    def __init__(self, seconds: float, store: MetricStore, clock_ms: Callable[[], int], *, names_members: bool) -> None:
-        super().__init__(store, clock_ms, names_members=names_members)
+    def __init__(self, seconds: float, store: MetricStore, clock_ms: Callable[[], int]) -> None:
+        super().__init__(store, clock_ms)
         self._seconds = seconds
         self._lock = threading.Lock()
         self.sts_faults = Script()
@@ -176,11 +176,10 @@ class FakeAws(ScriptedCloudWatch):
         *,
         port: int = 0,
         clock_ms: Callable[[], int],
-        names_members: bool = True,
         credential_seconds: float = 3600,
     ) -> None:
         handler = partial(_AwsHandler, credential_seconds)
-        super().__init__(port=port, clock_ms=clock_ms, names_members=names_members, handler=handler)
+        super().__init__(port=port, clock_ms=clock_ms, handler=handler)
         self.issued, self.assumed = self.handler.issued, self.handler.assumed
         self.sts_faults = self.handler.sts_faults
 

@@ -4,14 +4,13 @@ It accepts PutMetricData in AWS JSON 1.0, plain or gzipped, with every documente
 they are known, the real messages. A request is stored completely or not at all.
 """
 
-import re
 import socket
 import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import groupby
 from typing import Any, Self
@@ -23,7 +22,6 @@ from support.reporters.cloudwatch_service.request_handler import (
     HandlerRequest,
     MetricId,
     MetricStore,
-    ReadRequest,
     Refuse,
     StoredDatum,
     StoredPoint,
@@ -35,11 +33,10 @@ from support.reporters.cloudwatch_service.request_validation import (
     RequestProblem,
     Wrong,
 )
-from support.reporters.injected_faults import HANG, UNAVAILABLE, Fault, Hang, Reset, Script, answer_of
+from support.reporters.injected_faults import HANG, Fault, Hang, Reset, Script, answer_of
 
 NO_ANSWER = 0
 """The status of a call that was not answered."""
-_MEMBER = re.compile(r"MetricData\.member\.\d+\.?")
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -96,17 +93,12 @@ class ScriptedConnection(BaseHTTPRequestHandler):
 
 
 class ScriptedHandler(Handler):
-    """A handler that runs the scripted faults.
+    """A handler that runs the scripted faults."""
 
-    With ``names_members`` false, messages do not name the wrong member of the request.
-    """
-
-    def __init__(self, store: MetricStore, clock_ms: Callable[[], int], *, names_members: bool) -> None:
+    def __init__(self, store: MetricStore, clock_ms: Callable[[], int]) -> None:
         super().__init__(store, clock_ms)
         self.faults = Script()
         self.poison: set[str] = set()
-        self.choking: set[str] = set()
-        self._names_members = names_members
 
     def answer(self, request: HandlerRequest) -> AwsAnswer:
         """Answer a request, which is one to PutMetricData unless a subclass knows better."""
@@ -125,12 +117,6 @@ class ScriptedHandler(Handler):
             self.keep(sent, now_ms)
         self.record(sent, now_ms, NO_ANSWER, type(fault).__name__, kept=kept)
         return FaultyAnswer(NO_ANSWER, fault=fault)
-
-    def why_refused(self, sent: ReadRequest, now_ms: int) -> Refuse | None:
-        if self.choking and any(self.choking & _texts(datum) for datum in sent.data):
-            return UNAVAILABLE
-        refuse = super().why_refused(sent, now_ms)
-        return refuse and (refuse if self._names_members else replace(refuse, text=_MEMBER.sub("", refuse.text)))
 
     def mistakes(self, content: PutMetricDataRequest, now_ms: int) -> list[RequestProblem]:
         return [*super().mistakes(content, now_ms), *self._poisonous(content)]
@@ -163,12 +149,11 @@ class ScriptedCloudWatch(ThreadingHTTPServer):
         port: int = 0,
         clock_ms: Callable[[], int],
         keep: int = 1_000_000,
-        names_members: bool = True,
         handler: Callable[..., ScriptedHandler] = ScriptedHandler,
     ) -> None:
         super().__init__(("127.0.0.1", port), ScriptedConnection)
         self._store = MetricStore(keep)
-        self.handler = handler(self._store, clock_ms, names_members=names_members)
+        self.handler = handler(self._store, clock_ms)
         self.closing = threading.Event()
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
@@ -256,15 +241,10 @@ class ScriptedCloudWatch(ThreadingHTTPServer):
         """Remove all faults and all poison."""
         self.handler.faults.clear()
         self.handler.poison.clear()
-        self.handler.choking.clear()
 
     def poison(self, *texts: str) -> None:
         """Refuse data with such a metric name or dimension value, for a reason that no document gives."""
         self.handler.poison.update(texts)
-
-    def choke(self, *texts: str) -> None:
-        """Answer 503 to every request with such a metric name or dimension value."""
-        self.handler.choking.update(texts)
 
     def will_reset(self, connection: socket.socket) -> None:
         """End the connection with a reset instead of an orderly end."""

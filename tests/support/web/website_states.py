@@ -92,11 +92,11 @@ def _sent(website: Website, *, state: str, error: str | None = None) -> None:
 
 
 def _statuses(website: Website) -> list[str]:
-    return [state.summary.status_text for state in website.log.latest()]
+    return [state.summary.status_text for state in website.log.live()]
 
 
 def _in_trouble(website: Website) -> bool:
-    errors = [state for state in website.log.latest() if state.summary.status_text == "ERR"]
+    errors = [state for state in website.log.live() if state.summary.status_text == "ERR"]
     since = [state.incident.since_ms for state in errors if state.incident.since_ms]
     return "WARN" in _statuses(website) and any(website.clock.wall - each > 20_000 for each in since)
 

@@ -59,6 +59,10 @@ def test_a_burrow_that_is_cut_off_from_kafka_has_a_status_and_no_lag() -> None:
     assert [one["partitions"][0]["lag"], one["max_lag_partition"]["lag"]] == [None, None]
     told = get(website, "/api/v1/explain", **key)
     assert (told["cause"], told["lag"], told["lag_seconds"]) == ("burrow_cut_off", None, None)
+    take(website, make_event(**key, status_text="OK", incident_id=None, total_lag=4, source=Source.KAFKA))
+    [listed] = get(website, "/api/v1/groups", **key)["groups"]
+    for one in (listed, get(website, "/api/v1/group", **key)):
+        assert (one["status"], one["lag"], one["source"], one["burrow_cut_off"]) == ("OK", 4, "kafka", False)
 
 
 def test_a_group_has_all_fields() -> None:

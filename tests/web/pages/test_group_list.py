@@ -18,7 +18,7 @@ def ranked() -> RankedGroups:
         incident = None if status == "OK" else name
         event = make_event(consumer=name, total_lag=lag, status_text=status, incident_id=incident)
         website.context.intake.accept(event)
-    return rank(website.log.latest())
+    return rank(website.log.live())
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_tests_come_last_and_count_in_no_status() -> None:
         website.context.intake.accept(event)
     of_burrow = make_partition(topic="__consumer_offsets")
     website.context.intake.accept(make_event(cluster="try", consumer="burrow-try", max_lag=of_burrow))
-    ranked = rank(website.log.latest())
+    ranked = rank(website.log.live())
     found, rows = select(ranked, GroupFilter())
     assert ranked.burrow_behind == []
     assert (found.counts, found.worst, len(rows)) == ({"OK": 1, "TEST": 3}, None, 4)
