@@ -24,7 +24,7 @@ from karrot.history.answers_and_errors import HistoryFailed
 from karrot.history.days_with_data import NOTE
 from karrot.history.delta_tables import DataFile, forget_credentials, s3_options, why
 from karrot.history.table_files_in_folder import FileGone, listed, seconds_left, too_slow
-from karrot.reporters.archive.s3 import explained
+from karrot.reporters.archive.s3 import Client
 from karrot.reporters.archive.segment_store import StoreError
 from karrot.settings.types import Bucket
 
@@ -65,13 +65,11 @@ class TablesInS3:
 
     def __init__(self, bucket: Bucket, open_client: Callable[[], "S3Client"], *, most_bytes: int) -> None:
         self._bucket = bucket
-        self._open_client = open_client
-        self._opened: S3Client | None = None
-        self._opening = threading.Lock()  # opening a client can take seconds
+        self._client = Client(open_client)
         # A command ends without waiting for these threads, unlike those of concurrent.futures.
         self._asking_threads = ThreadPool(_AT_ONCE)
         self._copying_threads = ThreadPool(_AT_ONCE)  # a listing does not wait for copies
-        self._asking_threads.apply_async(self._connected)  # loading botocore takes longer than a listing
+        self._asking_threads.apply_async(self._client.opened)  # loading botocore takes longer than a listing
         self._most_bytes = most_bytes
         self._folder, self._held = _folder_of_copies()
         self._lock = threading.Lock()
@@ -197,9 +195,7 @@ class TablesInS3:
     def close(self) -> None:
         for threads in (self._asking_threads, self._copying_threads):
             threads.terminate()
-        with self._opening:
-            if self._opened is not None:
-                self._opened.close()
+        self._client.close()
         self._folder.cleanup()
         self._held.close()
 
@@ -213,20 +209,12 @@ class TablesInS3:
         except TimeoutError as error:
             raise too_slow(self._bucket) from error
 
-    def _connected(self) -> "S3Client":
-        with self._opening:
-            if self._opened is None:
-                self._opened = self._open_client()
-            return self._opened
-
     def _ask(self, what: str, call: Callable[["S3Client"], _T]) -> _T:
         """Call S3. Its errors become `HistoryFailed`, and `FileGone` if the object does not exist."""
         try:
-            with explained(what, {"NoSuchKey": FileGone}):
-                return call(self._connected())
+            with self._client.calling(what, {"NoSuchKey": FileGone}) as client:
+                return call(client)
         except StoreError as error:
-            with self._opening:
-                self._opened = None  # a new client reads the credentials again
             is_away = error.reason in {"unavailable", "throttled"}
             raise HistoryFailed("tables_unavailable" if is_away else "tables_refused", str(error)) from error
 
