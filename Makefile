@@ -97,9 +97,8 @@ NOT_IN_BENCH := benchmarks/crash.py benchmarks/failover.py benchmarks/soak.py be
 bench: $(STAMPS)/dev ## Run the benchmarks in benchmarks/, one after the other
 	@for each in $(filter-out $(NOT_IN_BENCH),$(wildcard benchmarks/*.py)); do echo "== $$each"; PYTHONPATH=tests $(BIN)/python "$$each" $(ARGS); done
 
-docs: $(STAMPS)/dev ## Write docs/reference/, Athena's columns and the Grafana dashboards from the code
+docs: $(STAMPS)/dev ## Write docs/reference/ and the Grafana dashboards from the code
 	$(BIN)/python tools/reference.py
-	$(BIN)/python tools/athena.py
 	$(BIN)/python -m tools.dashboards
 
 site: $(STAMPS)/site ## Build the documentation site from docs/ into build/site, and check all its links

@@ -7,11 +7,10 @@ one point in time.
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -31,11 +30,12 @@ from karrot.cli.print_table import (
 from karrot.text import compact_duration, counted_plain, to_minute, to_second
 
 if TYPE_CHECKING:
-    from karrot.history.answers_and_errors import Days, GroupDescription
+    from karrot.history.answers_and_errors import Days, GroupDescription, Risk, StalePartition
     from karrot.history.table_queries import GroupNames, History
     from karrot.history.time_ranges import DayRange, TimeRange
     from karrot.settings.types import Place
 
+_DAY = timedelta(days=1)
 _LONGEST_S = 86_400
 _RANGES_SHOWN = 5
 _LATE = timedelta(seconds=300)
@@ -84,12 +84,69 @@ _range_options = option_set(
 )
 
 
-_order_option = partial(click.option, "--order")
+def _order_option(about: str, *choices: str) -> Callable[[Command], Command]:
+    """Return the option ``--order``, whose default is the first choice."""
+    return click.option("--order", type=click.Choice(choices), default=choices[0], help=about)
 
 
-def _asking(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Return the options of a command: its own ``options``, between the first and the last shared ones."""
-    return option_set(
+class _Answer(NamedTuple):
+    """The fields of --json; without --json, lines for standard output and notes for standard error."""
+
+    fields: Mapping[str, Any]
+    lines: Iterable[str]
+    notes: Iterable[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The history, and the values of the options that commands share."""
+
+    history: "History"
+    tables: "Place"
+    cluster: str | None
+    group: str | None
+    limit: int | None
+
+    def __str__(self) -> str:
+        chosen = "any group" if self.group is None else f"group {self.group!r}"
+        return chosen if self.cluster is None else f"{chosen} of cluster {self.cluster!r}"
+
+    @property
+    def names(self) -> "GroupNames":
+        return {"cluster": self.cluster, "group": self.group}
+
+    def nothing_known(self, what: object, when: str, days: Iterable[date]) -> NotDone:
+        """Return the error for a time without data, with the days in the tables."""
+        from karrot.history.time_ranges import day_ranges
+
+        there = _in_words(list(day_ranges(days))) or "no day of it"
+        return NotDone(_one_line(f"no data about {what} {when}; {self.tables} has {there}"))
+
+    def nothing_then(self, at: datetime) -> NotDone:
+        days = self.history.days("commits") or self.history.days("partitions")
+        return self.nothing_known(self, f"at {to_minute(at)} UTC or in the look-back before it", days)
+
+    def nothing_in(self, span: "TimeRange", table: str, what: object) -> NotDone:
+        when = f"from {to_minute(span.start)} to {to_minute(span.end)} UTC"
+        return self.nothing_known(what, when, self.history.days(table, None, **self.names))
+
+    def shown(self, columns: Sequence[Column], found: Sequence[Mapping[str, Any]]) -> PrintedTable:
+        return PrintedTable(columns, found[: self.limit])
+
+    def sum_of(self, found: Sequence[object], what: str) -> str:
+        """Format the number of results. With a lower limit, add the limit: ``12 incidents (5 shown)``."""
+        limited = "" if self.limit is None or self.limit >= len(found) else f" ({self.limit} shown)"
+        return counted_plain(len(found), what) + limited
+
+
+def _query(
+    *options: Callable[[Command], Command], short_help: str | None = None
+) -> Callable[[Callable[..., _Answer]], click.Command]:
+    """Make a command of a function that answers a query of the history, whose errors become `Refused`.
+
+    Its own ``options`` are between the first and the last shared ones.
+    """
+    shared_options = option_set(
         click.option(
             "--tables",
             envvar="KARROT_TABLES_DIR",
@@ -111,45 +168,30 @@ def _asking(*options: Callable[[Command], Command]) -> Callable[[Command], Comma
         json_option("Print one line of JSON instead of a table."),
     )
 
+    def made(answer: Callable[..., _Answer]) -> click.Command:
+        @wraps(answer)
+        def command(*, timeout: timedelta, as_json: bool, **given: Any) -> None:
+            from karrot.history.answers_and_errors import HistoryError, HistoryFailed, UnclearGroup
+            from karrot.history.table_queries import History
+            from karrot.runbooks_and_remedies import TABLES_PROBLEMS
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The values of the options that commands share."""
+            shared = {name: given.pop(name, None) for name in ("tables", "cluster", "group", "limit")}
+            try:
+                with History(shared["tables"]) as history, history.limited(timeout.total_seconds()):
+                    said = answer(_Asked(history, **shared), **given)
+            except UnclearGroup as error:
+                raise Refused(f"{_one_line(error)}: choose one with --cluster") from error
+            except HistoryFailed as error:
+                raise Refused(_one_line(f"{error} ({error.code}). {TABLES_PROBLEMS[error.code]}")) from error
+            except (HistoryError, ValueError, OSError) as error:
+                raise Refused(_one_line(error)) from error
+            print_lines([json_line(said.fields)] if as_json else said.lines)
+            for note in () if as_json else said.notes:
+                click.echo(f"karrot: {note}", err=True)
 
-    tables: "Place"
-    cluster: str | None
-    timeout: timedelta
-    group: str | None
-    as_json: bool
-    limit: int | None = None
+        return click.command(short_help=short_help)(shared_options(command))
 
-    def __str__(self) -> str:
-        chosen = "any group" if self.group is None else f"group {self.group!r}"
-        return chosen if self.cluster is None else f"{chosen} of cluster {self.cluster!r}"
-
-    @property
-    def names(self) -> "GroupNames":
-        return {"cluster": self.cluster, "group": self.group}
-
-    def nothing_known(self, what: object, when: str, days: Iterable[date]) -> NotDone:
-        """Return the error for a time without data, with the days in the tables."""
-        from karrot.history.time_ranges import day_ranges
-
-        there = _in_words(list(day_ranges(days))) or "no day of it"
-        return NotDone(_one_line(f"no data about {what} {when}; {self.tables} has {there}"))
-
-    def nothing_then(self, history: "History", at: datetime) -> NotDone:
-        days = history.days("commits") or history.days("partitions")
-        return self.nothing_known(self, f"at {to_minute(at)} UTC or in the look-back before it", days)
-
-    def nothing_in(self, history: "History", span: "TimeRange", table: str, what: object) -> NotDone:
-        when = f"from {to_minute(span.start)} to {to_minute(span.end)} UTC"
-        return self.nothing_known(what, when, history.days(table, None, **self.names))
-
-    def sum_of(self, found: Sequence[object], what: str) -> str:
-        """Format the number of results. With a lower limit, add the limit: ``12 incidents (5 shown)``."""
-        limited = "" if self.limit is None or self.limit >= len(found) else f" ({self.limit} shown)"
-        return counted_plain(len(found), what) + limited
+    return made
 
 
 def _spans(since: datetime, until: datetime) -> "tuple[TimeRange, TimeRange]":
@@ -158,24 +200,6 @@ def _spans(since: datetime, until: datetime) -> "tuple[TimeRange, TimeRange]":
 
     span, now = valid(lambda: TimeRange(since, until)), datetime.now(UTC)
     return span, TimeRange(since, min(until, now)) if since < now else span
-
-
-@contextmanager
-def _answered(asked: _Asked) -> Iterator["History"]:
-    """Open the history. The history's errors become `Refused`."""
-    from karrot.history.answers_and_errors import HistoryError, HistoryFailed, UnclearGroup
-    from karrot.history.table_queries import History
-    from karrot.runbooks_and_remedies import TABLES_PROBLEMS
-
-    try:
-        with History(asked.tables) as history, history.limited(asked.timeout.total_seconds()):
-            yield history
-    except UnclearGroup as error:
-        raise Refused(f"{_one_line(error)}: choose one with --cluster") from error
-    except HistoryFailed as error:
-        raise Refused(_one_line(f"{error} ({error.code}). {TABLES_PROBLEMS[error.code]}")) from error
-    except (HistoryError, ValueError, OSError) as error:
-        raise Refused(_one_line(error)) from error
 
 
 def _one_line(sentence: object) -> str:
@@ -190,19 +214,31 @@ def _in_words(days: "Sequence[DayRange]") -> str:
     return f"{words} and {counted_plain(sum(each.length for each in rest), 'later day')}" if rest else words
 
 
-def _say_missing(days: "Days") -> None:
+def _missing(days: "Days") -> Iterator[str]:
+    """Yield a note about the missing days, if there are any."""
     if days.missing:
         missing, held = (sum(each.length for each in part) for part in (days.missing, days.held))
         of_days = f"{missing} of {counted_plain(missing + held, 'day')}"
-        click.echo(f"karrot: the tables do not hold {_in_words(days.missing)} ({of_days})", err=True)
+        yield f"the tables do not hold {_in_words(days.missing)} ({of_days})"
 
 
-def _days_json(days: "Mapping[str, Iterable[DayRange]]") -> dict[str, Any]:
-    """Convert named lists of day ranges to JSON, each range with its first and last day."""
+def _days_json(days: "Days") -> dict[str, Any]:
+    """Convert the days to JSON, each range with its first and last day."""
     return {
         name: [{"first": each.first.isoformat(), "last": each.last.isoformat()} for each in ranges]
-        for name, ranges in days.items()
+        for name, ranges in days._asdict().items()
     }
+
+
+def _with_sum(table: PrintedTable, summary: str) -> Iterator[str]:
+    if table.rows:
+        yield from table.lines()
+    yield summary
+
+
+def _of_groups(found: "Sequence[StalePartition | Risk]") -> str:
+    groups = {(each.cluster, each.group) for each in found}
+    return f"{counted_plain(len(found), 'partition')} of {counted_plain(len(groups), 'group')}"
 
 
 def _when(when: datetime, at: datetime) -> str:
@@ -210,38 +246,30 @@ def _when(when: datetime, at: datetime) -> str:
     return f"{when:%H:%M:%S}" if when.date() == at.date() else to_second(when)
 
 
+_number = partial(Column, is_number=True)
+_KEY = Column("CLUSTER", "cluster"), Column("GROUP", "group")
+_PLACE = (*_KEY, Column("TOPIC", "topic"), _number("PARTITION", "partition"))
 _GROUPS = (
-    Column("CLUSTER", "cluster"),
-    Column("GROUP", "group"),
+    *_KEY,
     Column("STATUS", "status"),
     Column("WORST", "worst_status"),
-    Column("LAG", "lag", is_number=True),
-    Column("MAX-LAG", "lag_max", is_number=True),
-    Column(
-        "MAX-SECONDS",
-        "lag_seconds_max",
-        lambda seconds: cell(None if seconds is None else round(seconds)),
-        is_number=True,
-    ),
-    Column("MINUTES", "minutes", is_number=True),
-    Column("NOT-OK", "minutes_not_ok", is_number=True),
-    Column("INCIDENTS", "incidents", is_number=True),
+    _number("LAG", "lag"),
+    _number("MAX-LAG", "lag_max"),
+    _number("MAX-SECONDS", "lag_seconds_max", lambda seconds: cell(None if seconds is None else round(seconds))),
+    _number("MINUTES", "minutes"),
+    _number("NOT-OK", "minutes_not_ok"),
+    _number("INCIDENTS", "incidents"),
     Column("LAST", "last_at", to_minute),
 )
 
 
-@click.command()
-@_asking(
+@_query(
     _group_option,
     _range_options,
     _limit_option,
-    _order_option(
-        type=click.Choice(["name", "lag", "lag_max", "not_ok", "incidents"]),
-        default="name",
-        help="Sort by name, or by the largest value first.",
-    ),
+    _order_option("Sort by name, or by the largest value first.", "name", "lag", "lag_max", "not_ok", "incidents"),
 )
-def groups(since: datetime, until: datetime, order: str, **given: Any) -> None:
+def groups(asked: _Asked, since: datetime, until: datetime, order: str) -> _Answer:
     """List the groups with their lag, minutes not OK and incidents in a range of time.
 
     If some days are missing in the tables, the command names these days on standard error, and in the field "days" of
@@ -249,21 +277,16 @@ def groups(since: datetime, until: datetime, order: str, **given: Any) -> None:
     """
     from karrot.event import Status
 
-    asked, (span, passed) = _Asked(**given), _spans(since, until)
-    with _answered(asked) as history:
-        found = history.groups(span, **asked.names, order=order)
-        if not found:
-            raise asked.nothing_in(history, span, "lag_minute", asked)
-        days = history.held(passed, "lag_minute", **asked.names)
-    table = PrintedTable(_GROUPS, [each._asdict() for each in found[: asked.limit]])
-    if asked.as_json:
-        click.echo(json_line({"groups": table, "days": _days_json(days._asdict())}))
-        return
-    table.print_text()
+    span, passed = _spans(since, until)
+    found = asked.history.groups(span, **asked.names, order=order)
+    if not found:
+        raise asked.nothing_in(span, "lag_minute", asked)
+    days = asked.history.held(passed, "lag_minute", **asked.names)
+    table = asked.shown(_GROUPS, [each._asdict() for each in found])
     worst = Counter(each.worst_status for each in found)
     tally = ", ".join(f"{worst[status.name]} {status.name}" for status in reversed(Status) if status.name in worst)
-    click.echo(asked.sum_of(found, "group") + (f"; at worst {tally}" if tally else ""))
-    _say_missing(days)
+    summary = asked.sum_of(found, "group") + (f"; at worst {tally}" if tally else "")
+    return _Answer({"groups": table, "days": _days_json(days)}, _with_sum(table, summary), _missing(days))
 
 
 def _lasted(row: Mapping[str, Any]) -> str:
@@ -274,60 +297,51 @@ def _lasted(row: Mapping[str, Any]) -> str:
 
 _INCIDENTS = (
     Column("STARTED", "started_at", to_minute),
-    Column("LASTED", text=_lasted, is_number=True),
-    Column("CLUSTER", "cluster"),
-    Column("GROUP", "group"),
+    _number("LASTED", text=_lasted),
+    *_KEY,
     Column("WORST", "worst_status"),
-    Column("PEAK-LAG", "peak_lag", is_number=True),
+    _number("PEAK-LAG", "peak_lag"),
     Column("ENDED-BY", "ended_by", lambda by: safe(by or "open")),
-    Column("EVENTS", "events", is_number=True),
+    _number("EVENTS", "events"),
     Column("TOPICS", "topics", lambda topics: ", ".join(map(safe, topics)) or UNKNOWN),
     Column("INCIDENT", "incident_id"),
 )
 
 
-@click.command()
-@_asking(
+@_query(
     _group_option,
     _range_options,
     _limit_option,
-    _order_option(
-        type=click.Choice(["newest", "oldest", "peak_lag", "longest"]),
-        default="newest",
-        help="The order of the incidents.",
-    ),
+    _order_option("The order of the incidents.", "newest", "oldest", "peak_lag", "longest"),
 )
-def incidents(since: datetime, until: datetime, order: str, **given: Any) -> None:
+def incidents(asked: _Asked, since: datetime, until: datetime, order: str) -> _Answer:
     """List the incidents in a range of time, including the incidents that are still open.
 
     The exit code is 0 if the tables have verdicts from that time, even if there was no incident. It is 1 if the
     tables have no verdicts from that time, or no verdicts on the requested group or cluster. If some days are missing
     in the tables, the command names these days on standard error, and in the field "days" of --json.
     """
-    asked, (span, passed) = _Asked(**given), _spans(since, until)
-    with _answered(asked) as history:
-        # Query the days first. A day that derive adds later then counts as missing, not as a day without incidents.
-        days = history.held(passed, "incidents", **asked.names)
-        found = history.incidents(span, **asked.names, order=order)
-        if not (found or days.held):
-            raise asked.nothing_in(history, span, "incidents", f"incidents of {asked}")
-        newest = history.newest_verdict(days.held[-1].last, **asked.names) if days.held else None
-    table = PrintedTable(_INCIDENTS, [each._asdict() for each in found[: asked.limit]])
-    if asked.as_json:
-        click.echo(json_line({"incidents": table, "days": _days_json(days._asdict()), "newest_verdict": newest}))
-        return
-    table.print_text()
+    span, passed = _spans(since, until)
+    # Query the days first. A day that derive adds later then counts as missing, not as a day without incidents.
+    days = asked.history.held(passed, "incidents", **asked.names)
+    found = asked.history.incidents(span, **asked.names, order=order)
+    if not (found or days.held):
+        raise asked.nothing_in(span, "incidents", f"incidents of {asked}")
+    newest, notes = None, [*_missing(days)]
+    if days.held:
+        last = days.held[-1].last
+        newest = asked.history.newest_verdict(last, **asked.names)
+        after_held = datetime.combine(last + _DAY, time(), UTC)
+        if newest is not None and min(passed.end, after_held) - newest > _LATE:
+            notes.append(f"the newest verdict is from {to_minute(newest)} UTC")
+    table = asked.shown(_INCIDENTS, [each._asdict() for each in found])
     still_open = sum(each.ended_at is None for each in found)
-    click.echo(asked.sum_of(found, "incident") + (f", {still_open} open" if still_open else ""))
-    _say_missing(days)
-    if newest is not None:
-        after_held = datetime.combine(days.held[-1].last + timedelta(days=1), time(), UTC)
-        if min(passed.end, after_held) - newest > _LATE:
-            click.echo(f"karrot: the newest verdict is from {to_minute(newest)} UTC", err=True)
+    summary = asked.sum_of(found, "incident") + (f", {still_open} open" if still_open else "")
+    fields = {"incidents": table, "days": _days_json(days), "newest_verdict": newest}
+    return _Answer(fields, _with_sum(table, summary), notes)
 
 
-@click.command()
-@_asking(
+@_query(
     _required_group_option,
     click.option(
         "--metric",
@@ -348,9 +362,10 @@ def incidents(since: datetime, until: datetime, order: str, **given: Any) -> Non
     click.option("--partition", type=click.IntRange(0), help="With --topic: use only this partition."),
     _range_options,
     _limit_option,
-    _order_option(type=click.Choice(["asc", "desc"]), default="asc", help="Order of the rows by time."),
+    _order_option("Order of the rows by time.", "asc", "desc"),
 )
 def timeseries(
+    asked: _Asked,
     *,
     since: datetime,
     until: datetime,
@@ -359,8 +374,7 @@ def timeseries(
     order: str,
     topic: str | None,
     partition: int | None,
-    **given: Any,
-) -> None:
+) -> _Answer:
     """Print metrics of a group over time, one line for each step.
 
     A step without data about the group is left out. An unknown value is a dash, never a zero.
@@ -370,33 +384,27 @@ def timeseries(
     if partition is not None and topic is None:
         raise Refused("--partition needs --topic")
     parts = {name: value for name, value in (("topic", topic), ("partition", partition)) if value is not None}
-    asked, (span, passed) = _Asked(**given), _spans(since, until)
-    with _answered(asked) as history:
-        series = history.timeseries(
-            str(asked.group),
-            span,
-            cluster=asked.cluster,
-            metrics=metrics,
-            granularity=step,
-            parts=parts,
-            newest_first=order == "desc",
-            limit=asked.limit,
-        )
-        tables = [METRICS[name].table for name in metrics]
-        if not series.points:
-            raise asked.nothing_in(history, span, tables[0], f"{', '.join(metrics)} of {asked}")
-        days = history.held(passed, *tables, **asked.names)
+    span, passed = _spans(since, until)
+    series = asked.history.timeseries(
+        str(asked.group),
+        span,
+        cluster=asked.cluster,
+        metrics=metrics,
+        granularity=step,
+        parts=parts,
+        newest_first=order == "desc",
+        limit=asked.limit,
+    )
+    tables = [METRICS[name].table for name in metrics]
+    if not series.points:
+        raise asked.nothing_in(span, tables[0], f"{', '.join(metrics)} of {asked}")
+    days = asked.history.held(passed, *tables, **asked.names)
     columns = [Column("TIME", "at", to_minute)]
     columns += [Column(name.upper().replace("_", "-"), name, is_number=True) for name in metrics]
-    table = PrintedTable(
-        columns, [{"at": at} | dict(zip(metrics, values, strict=True)) for at, values in series.points]
-    )
-    if asked.as_json:
-        about = {"cluster": series.cluster, "group": series.group, "granularity_seconds": step // timedelta(seconds=1)}
-        click.echo(json_line({**about, "points": table, "days": _days_json(days._asdict())}))
-        return
-    print_lines(table.lines())
-    _say_missing(days)
+    points = [{"at": at} | dict(zip(metrics, values, strict=True)) for at, values in series.points]
+    table = PrintedTable(columns, points)
+    about = {"cluster": series.cluster, "group": series.group, "granularity_seconds": step // timedelta(seconds=1)}
+    return _Answer({**about, "points": table, "days": _days_json(days)}, table.lines(), _missing(days))
 
 
 def _owner(row: Mapping[str, Any]) -> str:
@@ -408,9 +416,8 @@ def _owner(row: Mapping[str, Any]) -> str:
 _DESCRIBED = (*OFFSETS, Column("OWNER", text=_owner))
 
 
-@click.command()
-@_asking(_required_group_option, _at_option, _look_back_option)
-def describe(at: datetime, look_back: timedelta, **given: Any) -> None:
+@_query(_required_group_option, _at_option, _look_back_option)
+def describe(asked: _Asked, at: datetime, look_back: timedelta) -> _Answer:
     """Print a group as kafka-consumer-groups --describe does, now or at a past moment.
 
     The owner is the consumer's ID, host and client ID. A dash stands for an offset older than
@@ -419,16 +426,11 @@ def describe(at: datetime, look_back: timedelta, **given: Any) -> None:
     If the tables have no records of __consumer_offsets for the group, the values come from the newest event of a resync
     (Burrow's REST API) or of Karrot's own watch (KARROT_WATCH_BOOTSTRAP).
     """
-    asked = _Asked(**given)
-    with _answered(asked) as history:
-        found = history.describe(str(asked.group), at, cluster=asked.cluster, look_back=look_back)
-        if found is None:
-            raise asked.nothing_then(history, at)
-    if asked.as_json:
-        partitions = [each._asdict() for each in found.partitions]
-        click.echo(json_line(found._asdict() | {"partitions": partitions}))
-    else:
-        print_lines(described_lines(found))
+    found = asked.history.describe(str(asked.group), at, cluster=asked.cluster, look_back=look_back)
+    if found is None:
+        raise asked.nothing_then(at)
+    partitions = [each._asdict() for each in found.partitions]
+    return _Answer(found._asdict() | {"partitions": partitions}, described_lines(found))
 
 
 def described_lines(group: "GroupDescription") -> Iterator[str]:
@@ -454,71 +456,53 @@ def described_lines(group: "GroupDescription") -> Iterator[str]:
 
 _STALE = (
     Column("SINCE", "since", to_second),
-    Column(
-        "STALE-FOR",
-        text=lambda row: compact_duration((row["looked_at"] - row["since"]).total_seconds()),
-        is_number=True,
-    ),
-    Column("CLUSTER", "cluster"),
-    Column("GROUP", "group"),
-    Column("TOPIC", "topic"),
-    Column("PARTITION", "partition", is_number=True),
-    Column("CURRENT-OFFSET", "current_offset", is_number=True),
-    Column("LOG-END-OFFSET", "log_end_offset", is_number=True),
-    Column("LAG", "lag", is_number=True),
+    _number("STALE-FOR", text=lambda row: compact_duration((row["looked_at"] - row["since"]).total_seconds())),
+    *_PLACE,
+    _number("CURRENT-OFFSET", "current_offset"),
+    _number("LOG-END-OFFSET", "log_end_offset"),
+    _number("LAG", "lag"),
 )
 
 
-@click.command(short_help="List the partitions whose committed offset does not move.")
-@_asking(
+@_query(
     _group_option,
     _at_option,
     _limit_option,
     _duration_option("--stale-for", default="2m", help="Show partitions that are stale for at least this time."),
     _look_back_option,
+    short_help="List the partitions whose committed offset does not move.",
 )
-def stale(at: datetime, stale_for: timedelta, look_back: timedelta, **given: Any) -> None:
+def stale(asked: _Asked, at: datetime, stale_for: timedelta, look_back: timedelta) -> _Answer:
     """List the partitions whose committed offset did not move while there were messages to read.
 
     A partition counts as stale by the same rule as in `karrot pipeline stale`. The exit code is 0 even if no partition
     is stale. It is 1 if the group has no commit within --look-back, because its state is then unknown.
     """
-    asked = _Asked(**given)
-    with _answered(asked) as history:
-        found = history.stale(at, stale_for, look_back=look_back, **asked.names)
-        if found.committed_at is None:
-            raise asked.nothing_then(history, at)
-    table = PrintedTable(_STALE, [each._asdict() | {"lag": each.lag} for each in found.partitions[: asked.limit]])
-    if asked.as_json:
-        click.echo(json_line(found._asdict() | {"partitions": table}))
-        return
-    table.print_text()
-    number, groups = len(found.partitions), {(each.cluster, each.group) for each in found.partitions}
-    summary = f"{counted_plain(number, 'partition')} of {counted_plain(len(groups), 'group')} stale, {to_second(at)}: "
-    summary += f"last commit {_when(found.committed_at, at)}, "
+    found = asked.history.stale(at, stale_for, look_back=look_back, **asked.names)
+    if found.committed_at is None:
+        raise asked.nothing_then(at)
+    table = asked.shown(_STALE, [each._asdict() | {"lag": each.lag} for each in found.partitions])
+    summary = f"{_of_groups(found.partitions)} stale, {to_second(at)}: last commit {_when(found.committed_at, at)}, "
     if found.looked_at is None:
-        click.echo(f"{summary}log ends unknown")
+        summary += "log ends unknown"
     else:  # old log ends do not show the lag at the requested time
         is_old = at - found.looked_at > stale_for
-        click.echo(f"{summary}log ends of {_when(found.looked_at, at)}" + " (no newer ones are known)" * is_old)
+        summary += f"log ends of {_when(found.looked_at, at)}" + " (no newer ones are known)" * is_old
+    return _Answer(found._asdict() | {"partitions": table}, _with_sum(table, summary))
 
 
 _RISKS = (
     Column("RISK", "kind"),
     Column("AT", "at", to_second),
-    Column("CLUSTER", "cluster"),
-    Column("GROUP", "group"),
-    Column("TOPIC", "topic"),
-    Column("PARTITION", "partition", is_number=True),
-    Column("OFFSET", "offset", is_number=True),
-    Column("LAG", "lag", is_number=True),
-    Column("MARGIN", "margin", is_number=True),
+    *_PLACE,
+    _number("OFFSET", "offset"),
+    _number("LAG", "lag"),
+    _number("MARGIN", "margin"),
     Column("BECAUSE", "because"),
 )
 
 
-@click.command()
-@_asking(
+@_query(
     _group_option,
     _at_option,
     _limit_option,
@@ -528,7 +512,14 @@ _RISKS = (
         "--look-back", help="How far before --at to search for offsets.  [default: --retention plus one day]"
     ),
 )
-def risks(at: datetime, within: timedelta, retention: timedelta, look_back: timedelta | None, **given: Any) -> None:
+def risks(
+    asked: _Asked,
+    *,
+    at: datetime,
+    within: timedelta,
+    retention: timedelta,
+    look_back: timedelta | None,
+) -> _Answer:
     """List the committed offsets that are lost, or soon will be. The earliest loss comes first.
 
     There are three risks. "expires": Kafka will delete the offset, because no consumer uses it. "deleted": Kafka
@@ -538,23 +529,16 @@ def risks(at: datetime, within: timedelta, retention: timedelta, look_back: time
     The last line names the data that the tables do not have. If the members of groups are missing, "expires" is
     shown only for offsets that have an expiry time from Kafka.
     """
-    asked = _Asked(**given)
-    with _answered(asked) as history:
-        found = history.risks(at, within=within, retention=retention, look_back=look_back, **asked.names)
-        last = found.committed_at
-        if last is None:
-            raise asked.nothing_then(history, at)
-    table = PrintedTable(_RISKS, [each._asdict() for each in found.risks[: asked.limit]])
-    if asked.as_json:
-        unknown = {"unknown": found.unknown} if found.unknown else {}
-        click.echo(json_line({"at": at, "committed_at": last, **unknown, "risks": table}))
-        return
-    table.print_text()
+    found = asked.history.risks(at, within=within, retention=retention, look_back=look_back, **asked.names)
+    last = found.committed_at
+    if last is None:
+        raise asked.nothing_then(at)
+    table = asked.shown(_RISKS, [each._asdict() for each in found.risks])
     kinds = Counter(each.kind for each in found.risks)
-    groups = {(each.cluster, each.group) for each in found.risks}
-    summary = f"{counted_plain(len(found.risks), 'partition')} of {counted_plain(len(groups), 'group')} at risk"
-    summary += "".join(f", {many} {kind}" for kind, many in sorted(kinds.items()))
-    click.echo(f"{summary}; last commit {_when(last, at)}" + "".join(f"; {what} not known" for what in found.unknown))
+    summary = f"{_of_groups(found.risks)} at risk" + "".join(f", {many} {kind}" for kind, many in sorted(kinds.items()))
+    summary += f"; last commit {_when(last, at)}" + "".join(f"; {what} not known" for what in found.unknown)
+    unknown = {"unknown": found.unknown} if found.unknown else {}
+    return _Answer({"at": at, "committed_at": last, **unknown, "risks": table}, _with_sum(table, summary))
 
 
 @click.group(commands=[groups, timeseries, incidents, describe, stale, risks])

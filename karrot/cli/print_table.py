@@ -71,11 +71,6 @@ class PrintedTable:
         for row in texts:
             yield _GAP.join(map(_padded, row, widths, self.columns)).rstrip()
 
-    def print_text(self) -> None:
-        """Print the table. Print nothing if there are no rows."""
-        if self.rows:
-            print_lines(self.lines())
-
 
 def json_line(fields: Mapping[str, Any]) -> str:
     """Encode ``fields`` as one line of JSON. A `PrintedTable` becomes its rows, and a time becomes a string."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from urllib.parse import unquote
 
-from karrot.aws.classify_errors import fault_of
+from karrot.aws.classify_errors import FaultKind, fault_of
 
 if TYPE_CHECKING:
     from botocore.session import Session
@@ -130,14 +130,19 @@ def s3_options(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the ``storage_options`` with which deltalake uses S3 as boto3 does: Region, endpoint and credentials.
 
     The credentials can expire, so the caller asks for each table that it opens. After an error, `forget_credentials`
-    makes the next call read them again. Raises OSError if they cannot be read.
+    makes the next call read them again. Raises OSError if they cannot be read: PermissionError if they are missing or
+    wrong.
     """
+    from botocore.exceptions import BotoCoreError, ClientError
+
     session = _session()
     try:
         credentials = session.get_credentials()
         keys = credentials and credentials.get_frozen_credentials()
-    except Exception as error:
-        raise OSError(fault_of(error).text) from error
+    except (BotoCoreError, ClientError, OSError, ValueError) as error:
+        fault = fault_of(error)
+        is_refused = fault.kind in {FaultKind.CREDENTIALS, FaultKind.PERMISSION}
+        raise (PermissionError if is_refused else OSError)(fault.text) from error
     endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or ""
     options = {
         "aws_region": environ.get("AWS_REGION", "").strip() or session.get_config_variable("region") or "us-east-1",

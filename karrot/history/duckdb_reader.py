@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from karrot.history.answers_and_errors import HistoryError, HistoryFailed
 from karrot.history.days_with_data import NOTE, note_of
-from karrot.history.table_files_in_folder import FileGone, StoredFile, TablesInFolder, seconds_left, too_slow
+from karrot.history.delta_tables import DataFile
+from karrot.history.table_files_in_folder import FileGone, TablesInFolder, seconds_left, too_slow
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -56,7 +57,7 @@ class TablesAtOneTime:
         self._stored = stored
         self._duck = duck
         self._versions = note_of(stored.note() or b"").versions
-        self._files: dict[str, tuple[StoredFile, ...]] = {}
+        self._files: dict[str, Mapping[str, DataFile]] = {}
 
     def __str__(self) -> str:
         return str(self._stored)
@@ -68,7 +69,7 @@ class TablesAtOneTime:
 
     def days(self, table: str, wanted: IsWanted, names: Names = MappingProxyType({})) -> tuple[date, ...]:
         """The wanted days of a table in order; with ``names``, the days on which the table has a row with them."""
-        found = {file.path: file.day for file in self._listed(table) if wanted(file.day)}
+        found = {path: file.day for path, file in self._listed(table).items() if wanted(file.day)}
         paths = [path for (path,) in self.rows(table, wanted, _FILES, {}, names)] if names else [*found]
         return tuple(sorted({found[path] for path in paths}))
 
@@ -94,27 +95,27 @@ class TablesAtOneTime:
             query = query.replace("{named}", "".join(f" AND {column} = ${column}" for column in names))
             values |= names
         query = query.replace("{table}", _SOURCE)
-        if not (files := [each for each in self._listed(table) if wanted(each.day)]):
+        if not (files := {path: file for path, file in self._listed(table).items() if wanted(file.day)}):
             return []
         try:
-            with self._stored.at_hand(files):
-                return self._duck.run(place, query, values | {"files": [glob.escape(each.path) for each in files]})
+            with self._stored.at_hand(table, files):
+                return self._duck.run(place, query, values | {"files": [*map(glob.escape, files)]})
         except duckdb.Error as error:
-            for each in files:
-                if not Path(each.path).exists():
-                    raise FileGone(f"{self._stored}/{each.name}") from error
+            for path, file in files.items():
+                if not Path(path).exists():
+                    raise FileGone(f"{place}/{file.path}") from error
             message = str(error).split("\n\n", 1)[0].replace("\n", " ")  # without its excerpt of the query
             cure = "" if table in STREAMED else ": if an older Karrot wrote it, derive it again"
             raise HistoryError(f"{place} cannot be read ({message}){cure}") from error
 
-    def _listed(self, table: str) -> tuple[StoredFile, ...]:
-        """The files of a table, or none if there is no table."""
+    def _listed(self, table: str) -> Mapping[str, DataFile]:
+        """The files of a table by their paths on this machine; none if there is no table."""
         if table in self._files:
             return self._files[table]
         version = None if table in STREAMED else self._versions.get(table)
         if version is None and self._versions and table not in STREAMED:
-            return ()  # the last run of derive had no rows for it
-        found = self._stored.files(table, version)
+            return {}  # the last run of derive had no rows for it
+        found = self._stored.listed(table, version)
         if found is None and version is not None:
             raise HistoryError(
                 f"{self._stored} has no table {table}, but {NOTE} names it: copy the table, or delete {NOTE} and run "
@@ -125,7 +126,7 @@ class TablesAtOneTime:
                 f"{self._stored} has tables of Karrot 2.0.0a1, which are plain Parquet: run karrot pipeline compact "
                 "--convert once"
             )
-        self._files[table] = found or ()
+        self._files[table] = {self._stored.path(table, file): file for file in found or ()}
         return self._files[table]
 
 

@@ -1,12 +1,10 @@
 """Lists the data files of tables in a folder of this machine. `karrot.history.table_files_in_s3` does so for S3."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from datetime import date
 from pathlib import Path
 from time import monotonic
-from typing import NamedTuple
 
 from karrot.history.answers_and_errors import HistoryError, HistoryFailed
 from karrot.history.days_with_data import NOTE
@@ -33,22 +31,12 @@ def seconds_left() -> float | None:
 
 
 def too_slow(place: object) -> HistoryFailed:
-    limit = _limit.get()
-    within = "in time" if limit is None else f"within {limit[0]:g} s"
-    return HistoryFailed("history_too_slow", f"{place} did not give the answer {within}")
+    seconds, _ = _limit.get() or (0, 0)
+    return HistoryFailed("history_too_slow", f"{place} did not give the answer within {seconds:g} s")
 
 
 class FileGone(Exception):  # noqa: N818 (names what happened)
     """A listed file does not exist any more. The message is the place of the file."""
-
-
-class StoredFile(NamedTuple):
-    """A data file. DuckDB reads it at ``path``. ``name`` is its path below the directory of the tables."""
-
-    day: date
-    path: str
-    name: str
-    size: int
 
 
 def listed(place: str, options: Mapping[str, str], version: int | None) -> Sequence[DataFile] | None:
@@ -78,19 +66,20 @@ class TablesInFolder:
         """Whether a file or folder whose path begins with ``name`` exists."""
         return self._root.is_dir() and (not name or any(self._root.glob(f"{name}*")))
 
-    def files(self, table: str, version: int | None) -> tuple[StoredFile, ...] | None:
+    def listed(self, table: str, version: int | None) -> Sequence[DataFile] | None:
         """The data files of a version of a table, by default of the newest one; ``None`` if there is no table."""
         place = f"{self._root}/{table}"
         try:
-            found = listed(place, {}, version)
+            return listed(place, {}, version)
         except OSError as error:
             raise HistoryError(f"{place} cannot be read: {why(error)}") from error
-        if found is None:
-            return None
-        return tuple(StoredFile(each.day, f"{place}/{each.path}", f"{table}/{each.path}", each.size) for each in found)
 
-    def at_hand(self, _files: Collection[StoredFile]) -> AbstractContextManager[None]:
-        """Have the files at their paths inside the ``with`` block. Raises `FileGone`."""
+    def path(self, table: str, file: DataFile) -> str:
+        """Where DuckDB reads a file. No other file ever has this path."""
+        return f"{self._root}/{table}/{file.path}"
+
+    def at_hand(self, _table: str, _files: Mapping[str, DataFile]) -> AbstractContextManager[None]:
+        """Have files of a table at their paths inside the ``with`` block. Raises `FileGone`."""
         return nullcontext()
 
     def note(self) -> bytes | None:

@@ -9,9 +9,9 @@ import os
 import shutil
 import tempfile
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from multiprocessing import TimeoutError  # noqa: A004 (that of a pool)
@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 from karrot.history.answers_and_errors import HistoryFailed
 from karrot.history.days_with_data import NOTE
 from karrot.history.delta_tables import DataFile, forget_credentials, s3_options, why
-from karrot.history.table_files_in_folder import FileGone, StoredFile, listed, seconds_left, too_slow
-from karrot.reporters.archive.s3 import explained
+from karrot.history.table_files_in_folder import FileGone, listed, seconds_left, too_slow
+from karrot.reporters.archive.s3 import Client
 from karrot.reporters.archive.segment_store import StoreError
 from karrot.settings.types import Bucket
 
@@ -48,13 +48,13 @@ _REFUSED: Final = ("lacked the necessary privileges", "401 Unauthorized", "403 F
 """How deltalake's message says that S3 refuses a request."""
 
 
+@dataclass(slots=True)
 class _Copy:
     """A copy of a file. It is complete if its job was successful, and it can be removed if nothing uses it."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.uses = 0
-        self.job: AsyncResult[None] | None = None
+    size: int
+    job: "AsyncResult[None]"
+    uses: int = 0
 
 
 class TablesInS3:
@@ -65,17 +65,15 @@ class TablesInS3:
 
     def __init__(self, bucket: Bucket, open_client: Callable[[], "S3Client"], *, most_bytes: int) -> None:
         self._bucket = bucket
-        self._open_client = open_client
-        self._opened: S3Client | None = None
-        self._opening = threading.Lock()  # opening a client can take seconds
+        self._client = Client(open_client)
         # A command ends without waiting for these threads, unlike those of concurrent.futures.
         self._asking_threads = ThreadPool(_AT_ONCE)
         self._copying_threads = ThreadPool(_AT_ONCE)  # a listing does not wait for copies
-        self._asking_threads.apply_async(self._connected)  # loading botocore takes longer than a listing
+        self._asking_threads.apply_async(self._client.opened)  # loading botocore takes longer than a listing
         self._most_bytes = most_bytes
         self._folder, self._held = _folder_of_copies()
         self._lock = threading.Lock()
-        self._copies: OrderedDict[str, _Copy] = OrderedDict()  # by path, the most recently used last
+        self._copies: dict[str, _Copy] = {}  # by path, the most recently used last
         # By table, with the listed version and the time at which the listing began.
         self._listings: dict[str, tuple[int | None, float, AsyncResult[Sequence[DataFile] | None]]] = {}
 
@@ -88,17 +86,23 @@ class TablesInS3:
         return Path(self._folder.name)
 
     def exists(self, name: str = "") -> bool:
-        def read() -> bool:
-            with self._asking(f"{self._bucket} cannot be listed"):
-                found = self._connected().list_objects_v2(
-                    Bucket=self._bucket.name, Prefix=self._bucket.key(name), MaxKeys=1
-                )
-                return bool(found.get("Contents"))
+        def ask(client: "S3Client") -> bool:
+            found = client.list_objects_v2(Bucket=self._bucket.name, Prefix=self._bucket.key(name), MaxKeys=1)
+            return bool(found.get("Contents"))
 
-        return self._result(self._asking_threads.apply_async(read))
+        return self._in_time(f"{self._bucket} cannot be listed", ask)
 
-    def files(self, table: str, version: int | None) -> tuple[StoredFile, ...] | None:
-        """The files of a version, by default of the newest one; ``None`` if there is no table.
+    def note(self) -> bytes | None:
+        def ask(client: "S3Client") -> bytes:
+            return client.get_object(Bucket=self._bucket.name, Key=self._bucket.key(NOTE))["Body"].read()
+
+        try:
+            return self._in_time(f"{self._bucket}/{NOTE} cannot be read", ask)
+        except FileGone:
+            return None
+
+    def listed(self, table: str, version: int | None) -> Sequence[DataFile] | None:
+        """The data files of a version, by default of the newest one; ``None`` if there is no table.
 
         The listing of a version is kept. If it is too slow, it goes on for the next query, as a copy does.
         """
@@ -108,106 +112,96 @@ class TablesInS3:
             if asked is None or is_old or version is None or version != known:
                 asked = self._asking_threads.apply_async(self._list, (table, version))
                 self._listings[table] = version, monotonic(), asked
-        if (found := self._result(asked)) is None:
-            return None
-        names = ((each, f"{table}/{each.path}") for each in found)
-        return tuple(StoredFile(each.day, self.copy_of(name), name, each.size) for each, name in names)
-
-    def copy_of(self, name: str) -> str:
-        """Return where the copy of a file is, for all of its life: no file has the name of another one."""
-        return str(self.root / f"{blake2b(name.encode(), digest_size=16).hexdigest()}.parquet")
+        return self._result(asked)
 
     def _list(self, table: str, version: int | None) -> Sequence[DataFile] | None:
         place = f"{self._bucket}/{table}"
         try:
-            with self._asking(f"{place} cannot be listed"):
-                options = s3_options(os.environ)
-            return listed(place, options, version)
+            return listed(place, s3_options(os.environ), version)
         except OSError as error:
             forget_credentials()
-            is_refused = any(sign in str(error) for sign in _REFUSED)
+            is_refused = isinstance(error, PermissionError) or any(sign in str(error) for sign in _REFUSED)
             code: TablesProblem = "tables_refused" if is_refused else "tables_unavailable"
             raise HistoryFailed(code, f"{place} cannot be listed: {why(error)}") from error
 
+    def path(self, table: str, file: DataFile) -> str:
+        """Where the copy of a file is. No name leaves the folder of the copies."""
+        name = blake2b(f"{table}/{file.path}".encode(), digest_size=16).hexdigest()
+        return str(self.root / f"{name}.parquet")
+
     @contextmanager
-    def at_hand(self, files: Collection[StoredFile]) -> Iterator[None]:
-        """Copy the files that have no copy yet, and keep all copies inside the ``with`` block."""
+    def at_hand(self, table: str, files: Mapping[str, DataFile]) -> Iterator[None]:
+        """Copy the files that no other query has copied or is copying, and keep all inside the ``with`` block.
+
+        Raises `HistoryFailed` if they are too large, and `FileGone`.
+        """
         with self._lock:
-            for file in files:
-                self._copies.setdefault(file.path, _Copy(file.size)).uses += 1
-                self._copies.move_to_end(file.path)
+            self._make_room(files)
+            for path, file in files.items():
+                start = partial(self._copying_threads.apply_async, self._copy, (f"{table}/{file.path}", Path(path)))
+                copy = self._copies.pop(path, None) or _Copy(file.size, start())
+                if copy.job.ready() and not copy.job.successful():
+                    copy.job = start()
+                copy.uses += 1
+                self._copies[path] = copy
+            copies = [self._copies[path] for path in files]
         try:
-            for job in self._started(files):
-                self._result(job)
+            for copy in copies:
+                self._result(copy.job)
             yield
         except FileGone:
             self._listings.clear()
             raise
         finally:
             with self._lock:
-                for file in files:
-                    self._copies[file.path].uses -= 1
+                for copy in copies:
+                    copy.uses -= 1
 
-    def _started(self, files: Collection[StoredFile]) -> "list[AsyncResult[None]]":
-        """Start to copy the files, except those that another query has copied or is copying.
+    def _make_room(self, files: Mapping[str, DataFile]) -> None:
+        """Remove unused copies of other files, the least recently used first, until all files fit."""
+        others = {path: copy for path, copy in self._copies.items() if path not in files}
+        needed = sum(file.size for file in files.values())
+        rest = needed + sum(copy.size for copy in others.values()) - self._most_bytes
+        for path, copy in others.items():
+            if rest > 0 and not copy.uses and copy.job.ready():
+                rest -= self._copies.pop(path).size
+                Path(path).unlink(missing_ok=True)
+        if rest > 0:
+            size, most = (f"{count / _MIB:,.0f} MiB" for count in (needed, self._most_bytes))
+            message = f"{self._bucket} has {size} of data for this answer: at most {most} are copied"
+            raise HistoryFailed("history_too_large", message)
 
-        Remove unused copies, the least recently used first, until the files fit. Raises `HistoryFailed` if they do not.
-        """
-        jobs = []
-        with self._lock:
-            rest = sum(copy.size for copy in self._copies.values()) - self._most_bytes
-            for path, copy in [*self._copies.items()]:
-                if rest > 0 and not copy.uses and (copy.job is None or copy.job.ready()):
-                    rest -= self._copies.pop(path).size
-                    Path(path).unlink(missing_ok=True)
-            if rest > 0:
-                needed, most = (f"{count / _MIB:,.0f} MiB" for count in (sum(f.size for f in files), self._most_bytes))
-                message = f"{self._bucket} has {needed} of data for this answer: at most {most} are copied"
-                raise HistoryFailed("history_too_large", message)
-            for file in files:
-                copy = self._copies[file.path]
-                if copy.job is None or (copy.job.ready() and not copy.job.successful()):
-                    copy.job = self._copying_threads.apply_async(self._copy, (file,))
-                jobs.append(copy.job)
-        return jobs
+    def _copy(self, name: str, path: Path) -> None:
+        aside = path.with_suffix(".part")
 
-    def note(self) -> bytes | None:
-        def read() -> bytes:
-            with self._asking(f"{self._bucket}/{NOTE} cannot be read"):
-                found = self._connected().get_object(Bucket=self._bucket.name, Key=self._bucket.key(NOTE))
-                return found["Body"].read()
+        def ask(client: "S3Client") -> None:
+            found = client.get_object(Bucket=self._bucket.name, Key=self._bucket.key(name))
+            with closing(found["Body"]) as body, aside.open("wb") as written:
+                for chunk in iter(partial(body.read, _MIB), b""):
+                    try:
+                        written.write(chunk)
+                    except OSError as error:
+                        message = f"{aside} cannot be written ({error.strerror})"
+                        raise HistoryFailed("history_too_large", message) from error
 
         try:
-            return self._result(self._asking_threads.apply_async(read))
-        except FileGone:
-            return None
+            self._ask(f"{self._bucket}/{name} cannot be read", ask)
+            aside.rename(path)
+        except FileGone as error:
+            raise FileGone(f"{self._bucket}/{name}") from error
+        finally:
+            aside.unlink(missing_ok=True)  # after an error, no limit would count the file
 
     def close(self) -> None:
         for threads in (self._asking_threads, self._copying_threads):
             threads.terminate()
-        with self._opening:
-            if self._opened is not None:
-                self._opened.close()
+        self._client.close()
         self._folder.cleanup()
         self._held.close()
 
-    def _copy(self, file: StoredFile) -> None:
-        aside = Path(f"{file.path}.part")
-        try:
-            with self._asking(f"{self._bucket}/{file.name} cannot be read"):
-                found = self._connected().get_object(Bucket=self._bucket.name, Key=self._bucket.key(file.name))
-                with closing(found["Body"]) as body, aside.open("wb") as written:
-                    for chunk in iter(partial(body.read, _MIB), b""):
-                        try:
-                            written.write(chunk)
-                        except OSError as error:
-                            message = f"{aside} cannot be written ({error.strerror})"
-                            raise HistoryFailed("history_too_large", message) from error
-            aside.rename(file.path)
-        except FileGone as error:
-            raise FileGone(f"{self._bucket}/{file.name}") from error
-        finally:
-            aside.unlink(missing_ok=True)  # after an error, no limit would count the file
+    def _in_time(self, what: str, call: Callable[["S3Client"], _T]) -> _T:
+        asked: AsyncResult[_T] = self._asking_threads.apply_async(self._ask, (what, call))
+        return self._result(asked)
 
     def _result(self, asked: "AsyncResult[_T]") -> _T:
         try:
@@ -215,21 +209,12 @@ class TablesInS3:
         except TimeoutError as error:
             raise too_slow(self._bucket) from error
 
-    def _connected(self) -> "S3Client":
-        with self._opening:
-            if self._opened is None:
-                self._opened = self._open_client()
-            return self._opened
-
-    @contextmanager
-    def _asking(self, what: str) -> Iterator[None]:
-        """Raise the errors of S3 as a `HistoryError`, and as `FileGone` if the object does not exist."""
+    def _ask(self, what: str, call: Callable[["S3Client"], _T]) -> _T:
+        """Call S3. Its errors become `HistoryFailed`, and `FileGone` if the object does not exist."""
         try:
-            with explained(what, {"NoSuchKey": FileGone}):
-                yield
+            with self._client.calling(what, {"NoSuchKey": FileGone}) as client:
+                return call(client)
         except StoreError as error:
-            with self._opening:
-                self._opened = None  # a new client reads the credentials again
             is_away = error.reason in {"unavailable", "throttled"}
             raise HistoryFailed("tables_unavailable" if is_away else "tables_refused", str(error)) from error
 

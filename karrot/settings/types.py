@@ -20,6 +20,7 @@ _DURATIONS = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "h":
 _SIZES = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _S3, _S3A = "s3://", "s3a://"
 _BUCKET = re.compile(r"s3a?://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])((?:/[\w!.*'()=-]+)*)/*", re.ASCII)
+_FILE_URL = re.compile(r"file:(?://)?(/(?!/).*)", re.DOTALL)
 _URL = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:(//)?")
 _RE2 = re.compile(
     r"""(?xs)(?: \\ [^1-9NUZu\x80-\U0010ffff]                         # an escape
@@ -237,12 +238,15 @@ def _read_path(text: str) -> Path:
 
 
 def _read_place(text: str) -> Place:
-    """Read a path or an S3 address. Refuse other URLs, because the path ``gs://lag`` would be a folder named ``gs:``.
+    """Read a path, a ``file:`` URL as Spark reads it, or an S3 address.
 
-    Also refuse ``s3:/lag`` and ``hdfs:lag``, except if this machine has such a folder.
+    Refuse other URLs, because the path ``gs://lag`` would be a folder named ``gs:``. Also refuse ``s3:/lag`` and
+    ``hdfs:lag``, except if this machine has such a folder.
     """
     if text.startswith((_S3, _S3A)):
         return Bucket.parse(text)
+    if local := _FILE_URL.fullmatch(text):
+        return _read_path(local[1])
     place, url = _read_path(text), _URL.match(text)
     _require(text and not (url and (url[1] or not os.path.isdir(place))))  # noqa: PTH112 (Path.is_dir raises an error for a long name)
     return place

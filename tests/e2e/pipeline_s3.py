@@ -1,5 +1,6 @@
 """Starts moto's S3 with one bucket."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -59,6 +60,7 @@ class S3(NamedTuple):
 @contextmanager
 def s3_server() -> Iterator[S3]:
     """Start moto's server with one bucket."""
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # or it prints a line for each request
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

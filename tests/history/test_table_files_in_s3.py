@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,9 +19,9 @@ from karrot.history.answers_and_errors import (
     HistoryError,
     HistoryFailed,
 )
-from karrot.history.delta_tables import forget_credentials
+from karrot.history.delta_tables import DataFile, forget_credentials
 from karrot.history.duckdb_reader import Duck, Row, TablesAtOneTime
-from karrot.history.table_files_in_folder import FileGone, StoredFile, TablesInFolder, time_limit
+from karrot.history.table_files_in_folder import FileGone, TablesInFolder, time_limit
 from karrot.history.table_files_in_s3 import TablesInS3
 from karrot.history.table_queries import History
 from karrot.history.time_ranges import TimeRange
@@ -32,7 +32,7 @@ from support.pipeline.table_files import lag_minute_row, write_rows
 from support.waiting import wait_for
 
 WHOLE = TimeRange(minute_at(0), minute_at(3 * 1440))
-FILE = f"lag_minute/batch_id=a/day={DAY}/part-0.parquet"
+FILE = f"batch_id=a/day={DAY}/part-0.parquet"
 
 
 class Gate:
@@ -71,25 +71,26 @@ def stored(bucket: Bucket, gate: Gate) -> Iterator[TablesInS3]:
     opened.close()
 
 
-def put(s3: Any, bucket: Bucket, name: str, body: bytes) -> None:
-    s3.put_object(Bucket=bucket.name, Key=bucket.key(name), Body=body)
+def put(s3: Any, bucket: Bucket, path: str, body: bytes, table: str = "lag_minute") -> None:
+    s3.put_object(Bucket=bucket.name, Key=bucket.key(f"{table}/{path}"), Body=body)
 
 
-def stored_files(stored: TablesInS3, *names: str, size: int = 6) -> list[StoredFile]:
-    return [StoredFile(DAY, stored.copy_of(name), name, size) for name in names or (FILE,)]
+def stored_files(stored: TablesInS3, *paths: str, size: int = 6) -> dict[str, DataFile]:
+    files = [DataFile(path, DAY, size, 1) for path in paths or (FILE,)]
+    return {stored.path("lag_minute", file): file for file in files}
 
 
-def contents(stored: TablesInS3, *names: str) -> list[bytes]:
-    files = stored_files(stored, *names)
-    with stored.at_hand(files):
-        return [Path(each.path).read_bytes() for each in files]
+def contents(stored: TablesInS3, *paths: str) -> list[bytes]:
+    files = stored_files(stored, *paths)
+    with stored.at_hand("lag_minute", files):
+        return [Path(path).read_bytes() for path in files]
 
 
 def test_a_bucket_without_tables_gives_a_sentence(s3: Any, bucket: Bucket) -> None:
     with History(bucket) as history:
         with pytest.raises(HistoryError, match=r"^s3://lag-.*/teams/karrot: no such directory"):
             history.groups(WHOLE)
-        put(s3, bucket, "lag_minute_of_others/day=2026-11-20/x.parquet", b"x")
+        put(s3, bucket, "day=2026-11-20/x.parquet", b"x", table="lag_minute_of_others")
         with pytest.raises(HistoryError, match="has no table lag_minute: run karrot pipeline derive"):
             history.groups(WHOLE)
 
@@ -126,8 +127,8 @@ def test_an_unusable_bucket_gives_one_sentence_with_a_code(broken: Bucket, code:
 
 
 def test_no_name_leaves_the_folder_of_the_copies(stored: TablesInS3) -> None:
-    for file in stored_files(stored, "lag_minute/../../x.parquet", "/x.parquet", "x/" * 500):
-        assert Path(file.path).parent == stored.root
+    for path in stored_files(stored, "../../x.parquet", "/x.parquet", "x/" * 500):
+        assert Path(path).parent == stored.root
 
 
 def test_the_listing_of_a_version_is_kept_and_the_newest_version_is_always_listed(
@@ -137,7 +138,7 @@ def test_the_listing_of_a_version_is_kept_and_the_newest_version_is_always_liste
 
     def days(version: int | None) -> int:
         mirror.update()
-        return len(stored.files("lag_minute", version) or ())
+        return len(stored.listed("lag_minute", version) or ())
 
     write_rows(tables, "lag_minute", [lag_minute_row(0, 5)])
     assert [days(1), days(None)] == [1, 1]
@@ -146,7 +147,7 @@ def test_the_listing_of_a_version_is_kept_and_the_newest_version_is_always_liste
     shutil.rmtree(tables / "lag_minute")
     assert [days(2), days(None)] == [2, 0]
     monkeypatch.setattr("karrot.history.table_files_in_s3._KEPT_S", 0)
-    assert stored.files("lag_minute", 2) is None
+    assert stored.listed("lag_minute", 2) is None
 
 
 def test_a_file_is_copied_once(s3: Any, bucket: Bucket, stored: TablesInS3, gate: Gate) -> None:
@@ -157,27 +158,31 @@ def test_a_file_is_copied_once(s3: Any, bucket: Bucket, stored: TablesInS3, gate
 def test_a_file_that_is_deleted_after_it_was_listed_is_named(s3: Any, bucket: Bucket, stored: TablesInS3) -> None:
     put(s3, bucket, FILE, b"first")
     gone = FILE.replace("batch_id=a", "batch_id=b")
-    with pytest.raises(FileGone, match=rf"^{bucket}/{gone}$"):
+    with pytest.raises(FileGone, match=rf"^{bucket}/lag_minute/{gone}$"):
         contents(stored, FILE, gone)
 
 
 def test_copies_have_a_largest_total_size_and_the_least_recently_used_make_room(
     s3: Any, bucket: Bucket, stored: TablesInS3, gate: Gate
 ) -> None:
-    names = [f"lag_minute/{number}.parquet" for number in range(4)]
-    for name in names:
-        put(s3, bucket, name, bytes(3_000))
-    files = stored_files(stored, *names, size=3_000)
+    paths = [f"{number}.parquet" for number in range(4)]
+    for path in paths:
+        put(s3, bucket, path, bytes(3_000))
+    files = [*stored_files(stored, *paths, size=3_000).items()]
+
+    def at_hand(chosen: list[tuple[str, DataFile]]) -> AbstractContextManager[None]:
+        return stored.at_hand("lag_minute", dict(chosen))
+
     for file in (*files[:3], files[0], files[3], files[0]):
-        with stored.at_hand([file]):
-            assert Path(file.path).stat().st_size == 3_000
-    assert ([Path(file.path).exists() for file in files], gate.asked) == ([True, False, True, True], 4)
-    with stored.at_hand(files[:2]), pytest.raises(HistoryFailed, match=r"are copied$"), stored.at_hand(files[2:]):
+        with at_hand([file]):
+            assert Path(file[0]).stat().st_size == 3_000
+    assert ([Path(path).exists() for path, _ in files], gate.asked) == ([True, False, True, True], 4)
+    with at_hand(files[:2]), pytest.raises(HistoryFailed, match=r"are copied$"), at_hand(files[2:]):
         pass
     sentence = r"^s3://.* has 0 MiB of data for this answer: at most 0 MiB are copied"
-    with pytest.raises(HistoryFailed, match=sentence), stored.at_hand(files):
+    with pytest.raises(HistoryFailed, match=sentence), at_hand(files):
         pass
-    with stored.at_hand(files[:3]):
+    with at_hand(files[:3]):
         pass
 
 
@@ -189,8 +194,8 @@ def test_after_the_time_limit_the_copy_goes_on_for_the_next_query(
     with time_limit(0.2), pytest.raises(HistoryFailed, match=r"^s3://.* did not give the answer within 0\.2 s$"):
         contents(stored)
     gate.is_open.set()
-    [file] = stored_files(stored)
-    wait_for(Path(file.path).exists)
+    [path] = stored_files(stored)
+    wait_for(Path(path).exists)
     assert (contents(stored), gate.asked) == ([b"first"], 1)
 
 
@@ -269,6 +274,18 @@ def test_logs_that_s3_refuses_give_one_sentence_with_a_code_and_the_credentials_
             assert f"Credential={key}/" in refused[-1]
 
 
+def test_credentials_that_cannot_be_read_give_one_sentence_with_a_code(
+    stored: TablesInS3, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_credentials()
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    sentence = r" cannot be listed: AWS credentials are missing or cannot be fetched: The config profile \(nobody\) "
+    with pytest.raises(HistoryFailed, match=rf"^{bucket}/lag_minute{sentence}") as raised:
+        stored.listed("lag_minute", None)
+    assert raised.value.code == "tables_refused"
+
+
 def test_a_command_ends_at_its_time_limit_if_s3_is_silent_about_a_log(
     without_logs: tuple[threading.Event, list[str]],
 ) -> None:
@@ -285,12 +302,12 @@ def test_a_command_ends_at_its_time_limit_if_s3_is_silent_about_a_log(
 def test_a_copy_that_ends_after_the_tables_were_closed_leaves_nothing(
     s3: Any, bucket: Bucket, stored: TablesInS3, gate: Gate
 ) -> None:
-    names = [f"lag_minute/{number}.parquet" for number in range(20)]
-    for name in names:
-        put(s3, bucket, name, b"x")
+    paths = [f"{number}.parquet" for number in range(20)]
+    for path in paths:
+        put(s3, bucket, path, b"x")
     gate.is_open.clear()
     with time_limit(0.2), pytest.raises(HistoryFailed, match=r"within 0\.2 s$"):
-        contents(stored, *names)
+        contents(stored, *paths)
     stored.close()
     gate.is_open.set()
     wait_for(lambda: gate.answered == 8)  # the queued copies do not begin
@@ -305,8 +322,8 @@ def test_many_copies_do_not_delay_a_listing(
     Mirror(s3, *bucket, tables).update()
     gate.is_open.clear()
     with time_limit(0.2), pytest.raises(HistoryFailed, match=r"within 0\.2 s$"):
-        contents(stored, *(f"lag_minute/{number}.parquet" for number in range(20)))
-    [file] = stored.files("lag_minute", None) or ()
+        contents(stored, *(f"{number}.parquet" for number in range(20)))
+    [file] = stored.listed("lag_minute", None) or ()
     assert file.day == DAY
 
 

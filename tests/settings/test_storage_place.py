@@ -51,6 +51,10 @@ def test_a_path_may_start_at_home_and_may_contain_anything_that_is_not_a_url(
     ]
 
 
+def test_a_file_url_is_the_path_that_spark_reads_from_it() -> None:
+    assert {read_place(f"{scheme}/var/a%20 b") for scheme in ("", "file:", "file://")} == {Path("/var/a%20 b")}
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -58,9 +62,9 @@ def test_a_path_may_start_at_home_and_may_contain_anything_that_is_not_a_url(
         "a\0b",
         "S3://lag",
         "hdfs://name:8020/t",
-        "file:///var/lib/tables",
+        "file://host/var/lib/tables",
+        "file:tables",
         " s3a://lag",
-        "file:/tmp",
         "s3a:/lag",
         "hdfs:lag",
         "s3a:",

@@ -6,6 +6,7 @@ proxies (``AWS_ENDPOINT_URL_S3``, ``AWS_PROFILE``, web identity, containers, ins
 
 # ruff: noqa: PLC0415 - loading boto3 takes a second and 30 MB, so only the process that writes loads boto3
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
@@ -66,6 +67,37 @@ def explained(what: str, expected: Mapping[str, type[Exception]] = _NONE) -> Ite
         raise StoreError(reason, f"{what}: {fault.text}") from error
 
 
+class Client:
+    """A client for all threads, which is opened at the first call, and again after a failure."""
+
+    def __init__(self, open_client: Callable[[], "S3Client"]) -> None:
+        self._open = open_client
+        self._opened: S3Client | None = None
+        self._opening = threading.Lock()  # opening can take seconds
+
+    def opened(self) -> "S3Client":
+        with self._opening:
+            if self._opened is None:
+                self._opened = self._open()
+            return self._opened
+
+    @contextmanager
+    def calling(self, what: str, expected: Mapping[str, type[Exception]] = _NONE) -> Iterator["S3Client"]:
+        """Yield the client, and convert its errors, as `explained` does."""
+        try:
+            with explained(what, expected):
+                yield self.opened()
+        except StoreError:
+            self.close()  # a new client reads the credentials again
+            raise
+
+    def close(self) -> None:
+        with self._opening:
+            if self._opened is not None:
+                self._opened.close()
+                self._opened = None
+
+
 class _AlreadyStored(Exception):  # noqa: N818 (names what happened)
     """An earlier request stored the segment."""
 
@@ -75,8 +107,7 @@ class Objects:
 
     def __init__(self, bucket: Bucket, open_client: Callable[[], "S3Client"]) -> None:
         self._bucket = bucket
-        self._open_client = open_client
-        self._opened: S3Client | None = None
+        self._client = Client(open_client)
 
     def open(self) -> Iterator[StoredSegment]:
         return self._listed("day=")
@@ -84,7 +115,7 @@ class Objects:
     def put(self, name: SegmentName, data: bytes) -> None:
         """Store a segment. If the object exists, an earlier request whose answer was lost has stored the segment."""
         stored = {"PreconditionFailed": _AlreadyStored}
-        with suppress(_AlreadyStored), self._calling(f"{name.file} cannot be stored", stored) as client:
+        with suppress(_AlreadyStored), self._client.calling(f"{name.file} cannot be stored", stored) as client:
             client.put_object(Bucket=self._bucket.name, Key=self._bucket.key(name.path), Body=data, IfNoneMatch="*")
 
     def within(self, hour: str) -> Iterator[StoredSegment]:
@@ -93,7 +124,7 @@ class Objects:
     def remove(self, names: Iterable[SegmentName]) -> None:
         keys = [self._bucket.key(name.path) for name in names]
         for start in range(0, len(keys), _A_CALL):
-            with self._calling("old segments cannot be deleted") as client:
+            with self._client.calling("old segments cannot be deleted") as client:
                 answer = client.delete_objects(
                     Bucket=self._bucket.name,
                     Delete={"Objects": [{"Key": key} for key in keys[start : start + _A_CALL]], "Quiet": True},
@@ -105,26 +136,13 @@ class Objects:
                 )
 
     def close(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
+        self._client.close()
 
     def _listed(self, under: str) -> Iterator[StoredSegment]:
-        with self._calling(f"{self._bucket} cannot be listed") as client:
+        with self._client.calling(f"{self._bucket} cannot be listed") as client:
             pages = client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket.name, Prefix=self._bucket.key(under)):
                 for each in page.get("Contents", []):
                     name = SegmentName.parse(each["Key"].removeprefix(self._bucket.key("")))
                     if name is not None:
                         yield StoredSegment(name, each["Size"])
-
-    @contextmanager
-    def _calling(self, what: str, expected: Mapping[str, type[Exception]] = _NONE) -> Iterator["S3Client"]:
-        """Yield the client, and convert its errors. After a failure, the next call opens a new client."""
-        try:
-            with explained(what, expected):
-                self._opened = self._opened or self._open_client()
-                yield self._opened
-        except StoreError:
-            self.close()
-            raise

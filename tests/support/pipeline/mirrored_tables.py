@@ -86,9 +86,9 @@ class MirroredTables(TablesInS3):
         self._update()
         return super().exists(name)
 
-    def files(self, table: str, version: int | None) -> Any:
+    def listed(self, table: str, version: int | None) -> Any:
         self._update()
-        return super().files(table, version)
+        return super().listed(table, version)
 
     def note(self) -> bytes | None:
         self._update()

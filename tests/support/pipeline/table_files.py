@@ -9,13 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction, RemoveAction
 
 from karrot.history.delta_tables import DataFile, data_files, open_table
 from karrot.history.duckdb_reader import STREAMED
-from karrot.render.jinja_templates import templates_dir
+from karrot.pipeline.schemas_and_conversions import TABLES
 from support.pipeline.row_times import minute_at
 
 _TYPES = {
@@ -27,7 +26,7 @@ _TYPES = {
     "boolean": pa.bool_(),
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
-_TABLES = yaml.safe_load((templates_dir() / "athena" / "columns.yaml").read_text(encoding="utf-8"))
+"""The columns of files, by Spark's name of the type."""
 
 
 def lag_minute_row(at: float, lag: int | None, status: str = "OK", **columns: Any) -> dict[str, Any]:
@@ -114,8 +113,8 @@ def write_day(
     batch: str = "",
 ) -> Path:
     """Replace a day of a table, or a batch of it, like the pipeline: write a file and commit it. Return the file."""
-    columns = {name: kind for name, kind in _TABLES[table]["columns"].items() if name not in set(without)}
-    schema = pa.schema([(name, _TYPES[kind]) for name, kind in columns.items()])
+    columns = (column for column in TABLES[table] if column.name not in set(without))
+    schema = pa.schema([(column.name, _TYPES[column.dataType.simpleString()]) for column in columns])
     file = f"batch_id={batch or 'written'}.{uuid.uuid4().hex[:8]}/day={day}/part-0.parquet"
     path = directory / table / file
     path.parent.mkdir(parents=True)
