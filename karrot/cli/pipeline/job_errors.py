@@ -69,24 +69,25 @@ def in_a_sentence(error: Exception, asked: Mapping[str, Any]) -> Refused | None:
     from pyspark.errors import PySparkException
 
     from karrot.kafka.client_properties import PropertiesError, without_values
+    from karrot.pipeline.replay.job import NothingToReplayError
+    from karrot.pipeline.report.job import NothingToReportError
     from karrot.pipeline.store.table_files import OtherFormat, TablesChanged, UnreadableTable
     from karrot.pipeline.store.write_lease import LeaseHeld, LeaseLost
     from karrot.pipeline.stream.kafka_read_options import KafkaConnection
     from karrot.pipeline.stream.record_sources import ConnectorMissing, NoRecords
     from karrot.watch.cluster_interface import ClusterError
 
-    match error:
-        case ConnectorMissing() | NoRecords() | PropertiesError():
-            return Refused(str(error))
-        case ClusterError() | LeaseHeld() | LeaseLost() | OtherFormat() | TablesChanged() | UnreadableTable():
-            return NotDone(f"Kafka: {error}" if isinstance(error, ClusterError) else str(error))
-        case PySparkException() | Py4JJavaError():
-            properties: Mapping[str, str] = {}
-            with suppress(PropertiesError):  # a job without Kafka did not read the file
-                properties = KafkaConnection.of((), asked.get("command_config")).properties
-            return NotDone(without_values(why_it_failed(str(error) or type(error).__name__), properties))
-        case _:
-            return None
+    if isinstance(error, ConnectorMissing | NoRecords | PropertiesError | NothingToReportError):
+        return Refused(str(error))
+    if isinstance(error, ClusterError):
+        return NotDone(f"Kafka: {error}")
+    if isinstance(error, PySparkException | Py4JJavaError):
+        properties: Mapping[str, str] = {}
+        with suppress(PropertiesError):  # a job without Kafka did not read the file
+            properties = KafkaConnection.of((), asked.get("command_config")).properties
+        return NotDone(without_values(why_it_failed(str(error) or type(error).__name__), properties))
+    said = LeaseHeld | LeaseLost | OtherFormat | TablesChanged | UnreadableTable | NothingToReplayError
+    return NotDone(str(error)) if isinstance(error, said) else None
 
 
 def why_it_failed(said: str) -> str:

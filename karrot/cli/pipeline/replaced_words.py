@@ -22,7 +22,7 @@ class ReplacedWord(click.Command):
     """
 
     def __init__(self, name: str, new: click.Command, written: Callable[[list[str]], list[str]]) -> None:
-        super().__init__(name, hidden=True, add_help_option=False)
+        super().__init__(name, help=f"Replaced by karrot pipeline {new.name}.", hidden=True, add_help_option=False)
         self.new, self.written = new, written
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -138,14 +138,6 @@ def _leave(number: int, _frame: object) -> None:
     os._exit(128 + number)
 
 
-def require_tables(spark: "SparkSession", tables: "Tables", asked: Mapping[str, Any]) -> None:
-    """Raise Refused if the directory is missing, because a misspelt name must not count as empty tables."""
-    from karrot.pipeline.store.hadoop_filesystem import exists
-
-    if not exists(spark, tables.directory):
-        raise Refused(f"{asked['directory']}: no such directory; karrot pipeline ingest makes the tables")
-
-
 def _halt(spark: "SparkSession", number: int, _frame: object) -> None:
     """Stop the job and end the process. The user can run the job again.
 
@@ -194,7 +186,7 @@ kafka_options = option_set(
 
 _ARCHIVE = "archive"
 
-event_source_options = option_set(
+event_options = option_set(
     click.option(
         "--source",
         type=click.Choice([_ARCHIVE, KAFKA]),
@@ -210,8 +202,8 @@ event_source_options = option_set(
         callback=reads(lambda types: types.topic),
         help="With --source kafka: topic of the kafka reporter.",
     ),
-    kafka_options,
 )
+event_source_options = option_set(event_options, kafka_options)
 """The options for a source of events, which `event_source_of` reads."""
 
 

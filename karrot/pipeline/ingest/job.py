@@ -1,4 +1,4 @@
-"""Runs ``karrot pipeline ingest``: streams event lines into ``events``, ``partitions`` and ``quarantine``.
+"""Runs the step ``events``: streams event lines into ``events``, ``partitions`` and ``quarantine``.
 
 Spark's source finds the new segments or records. A batch reads them once and commits its rows to each table. A batch
 that is repeated after a crash replaces its own rows. The id of a batch begins with the checkpoint's id, because a new

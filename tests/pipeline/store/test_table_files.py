@@ -392,7 +392,7 @@ def test_tables_of_the_first_alpha_are_converted_once_and_refused_before(spark: 
         frame.write.parquet(str(tmp_path / "commits" / f"day={day}" / f"batch_id=old-{number}"))
     (tmp_path / "lag_minute" / "day=2026-11-20").mkdir(parents=True)
     with (
-        pytest.raises(table_files.OtherFormat, match="karrot pipeline compact --convert"),
+        pytest.raises(table_files.OtherFormat, match="karrot pipeline run --once --only compact --convert"),
         writing(spark, tables, EVENTS, "a command"),
     ):
         pass
