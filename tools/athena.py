@@ -28,7 +28,7 @@ def text() -> str:
 def _job(table: str) -> str:
     if table in OFFSETS:
         return "offsets"
-    return "ingest" if table in STREAMED else "derive"
+    return "events" if table in STREAMED else "derive"
 
 
 if __name__ == "__main__":

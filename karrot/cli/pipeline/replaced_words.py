@@ -12,7 +12,7 @@ from karrot.text import redacted
 _SECRET: Final = re.compile(r"(?i)([^=]*(?:secret|password|token|access\.?key|credential|jaas)[^=]*=).+", re.DOTALL)
 """``KEY=VALUE`` with a secret value, in an option such as --conf."""
 _PATH: Final = re.compile(r"(https?://[^/,]+)/[^,]+")
-"""The address of a webhook: whoever knows its path can post to it."""
+"""The path of a web address, which is the secret of a webhook."""
 
 
 class ReplacedWord(click.Command):

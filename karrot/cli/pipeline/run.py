@@ -79,7 +79,7 @@ def _read_steps(_context: click.Context, option: click.Parameter, given: tuple[s
     return [step for step in _STEPS if step in named]
 
 
-@click.command(cls=RunCommand, short_help="Keep the tables up to date: events, offsets, derive, compact, report.")
+@click.command(cls=RunCommand, short_help="Keep the tables up to date, in turns or once.")
 @follow_option("Run turns until Ctrl-C, or run one turn and end.", default=True)
 @click.option(
     "--only",
