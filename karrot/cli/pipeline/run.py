@@ -5,9 +5,8 @@ import re
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import time
 from functools import partial
 from pathlib import Path
@@ -19,16 +18,14 @@ from click.core import ParameterSource
 from karrot.cli.errors import NotDone, Refused, end_on_signals
 from karrot.cli.options import Number, day_option, follow_option, json_option, name_option, read_span
 from karrot.cli.pipeline import spark_options as shared
-from karrot.cli.pipeline.job_errors import JobCommand, in_a_sentence
+from karrot.cli.pipeline.job_errors import JobCommand, explained
 from karrot.cli.pipeline.offsets import OffsetsFromKafka
 from karrot.cli.pipeline.replaced_words import ReplacedWord, taken
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from karrot.pipeline.ingest.event_sources import EventSource
-    from karrot.pipeline.offsets.log_ends import EndsPoll
-    from karrot.pipeline.run.pipeline_steps import Jobs
+    from karrot.pipeline.derive.job import DeriveRules
     from karrot.pipeline.run.step_loop import StepFailure, StepResult, Work
 
 
@@ -45,8 +42,6 @@ _STEPS: Final = {
 """The steps in their order: what each does, and the options that only it has."""
 
 _TIME: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
-_NO_SPACE: Final = re.compile(r"No space left|Disk quota exceeded")
-_NO_HEAP: Final = "OutOfMemoryError"
 _LOOK_S: Final = 2
 _TEN_YEARS_S: Final = 10 * 365 * 86_400
 
@@ -176,7 +171,7 @@ def run(context: click.Context, /, **asked: Any) -> None:
 
     steps = _chosen(context, asked)
     open_source = shared.event_source_of(asked) if "events" in steps else None
-    offsets = _offsets_of(asked) if "offsets" in steps else None
+    reached = shared.kafka_of(asked, "karrot-offsets") if "offsets" in steps else None
     logs.configure("INFO", sys.stderr)
     clock, stop = SystemClock(), threading.Event()
     metrics = RunMetrics(started_s=clock.wall_ms() / 1000, interval_s=asked["every"].total_seconds())
@@ -196,16 +191,28 @@ def run(context: click.Context, /, **asked: Any) -> None:
         jobs = pipeline_steps.Jobs(spark, tables, clock, metrics, asked["wait"])
         if (before := jobs.last_success()) is not None:
             metrics.set(LAST_SUCCESS, min(before, clock.wall_ms() / 1000))
-        logged = None if offsets is None else replace(offsets, tell=partial(pipeline_steps.log_poll, metrics))
-        poll = None if logged is None else logged.poll(spark, tables, stop)
-        works = _works(asked, jobs, open_source, offsets, poll)
-        turns.steps = {step: works[step] for step in steps}
         turns.explain, turns.remember = partial(_explained, spark, asked), jobs.remember_success
         turns.is_alive = partial(pipeline_steps.is_alive, spark)
+        at = None if _compacts_now(asked) else asked["compact_at"]
+        works: dict[str, Work] = {
+            "derive": partial(jobs.derive, _rules_of(asked), [day.date() for day in asked["days"]]),
+            "compact": partial(jobs.compact, asked["keep"], at, converts=asked["convert"]),
+            "report": partial(jobs.report, asked["output"]),
+        }
+        if open_source is not None:
+            works["events"] = partial(jobs.events, open_source, asked["checkpoint"] or "")
         with ExitStack() as beside:
             beside.enter_context(pipeline_steps.ended_in_time(spark, stop))
-            if poll is not None and asked["follow"]:
-                beside.enter_context(repeated(partial(pipeline_steps.poll_if_due, poll, turns), stop))
+            if reached is not None:
+                tell = partial(pipeline_steps.log_poll, metrics)
+                offsets = OffsetsFromKafka(asked["cluster"], reached, asked["ends_every"], asked["json_topic"], tell)
+                poll = offsets.poll(spark, tables, stop)
+                land = partial(offsets.job, spark, poll=poll)
+                # With --once, nothing polls the log ends between the turns, so the step does.
+                works["offsets"] = partial(jobs.offsets, offsets.cluster, land, None if asked["follow"] else poll.look)
+                if asked["follow"]:
+                    beside.enter_context(repeated(partial(pipeline_steps.poll_if_due, poll, turns), stop))
+            turns.steps = {step: works[step] for step in steps}
             try:
                 with repeated(turns.require_alive, stop, _LOOK_S):
                     failed = turns.run() if asked["follow"] else turns.turn()
@@ -241,37 +248,11 @@ def _compacts_now(asked: Mapping[str, Any]) -> bool:
     return "compact" in asked["only"] and not asked["follow"]
 
 
-def _offsets_of(asked: Mapping[str, Any]) -> OffsetsFromKafka:
-    reached = shared.kafka_of(asked, "karrot-offsets")
-    return OffsetsFromKafka(asked["cluster"], reached, asked["ends_every"], asked["json_topic"])
-
-
-def _works(
-    asked: Mapping[str, Any],
-    jobs: "Jobs",
-    open_source: "Callable[[], EventSource] | None",
-    offsets: OffsetsFromKafka | None,
-    poll: "EndsPoll | None",
-) -> "dict[str, Work]":
-    """Return the work of the steps by name. A step whose options are not given is absent."""
+def _rules_of(asked: Mapping[str, Any]) -> "DeriveRules":
     from karrot.pipeline.derive.job import DeriveRules
     from karrot.pipeline.derive.slo_daily import Objective
 
-    objective = Objective(asked["target_seconds"], asked["objective"])
-    rules = DeriveRules(asked["silence"], asked["longest_gap"], objective)
-    at = None if _compacts_now(asked) else asked["compact_at"]
-    works: dict[str, Work] = {
-        "derive": partial(jobs.derive, rules, [day.date() for day in asked["days"]]),
-        "compact": partial(jobs.compact, asked["keep"], at, converts=asked["convert"]),
-        "report": partial(jobs.report, asked["output"]),
-    }
-    if open_source is not None:
-        works["events"] = partial(jobs.events, open_source, asked["checkpoint"] or "")
-    if offsets is not None and poll is not None:
-        # A thread polls the log ends between the turns. With --once, this thread does not run.
-        after = (lambda: None) if asked["follow"] else poll.look
-        works["offsets"] = partial(jobs.offsets, offsets.cluster, partial(offsets.job, jobs.spark, poll=poll), after)
-    return works
+    return DeriveRules(asked["silence"], asked["longest_gap"], Objective(asked["target_seconds"], asked["objective"]))
 
 
 def _tell(asked: Mapping[str, Any], step: str, outcome: "StepResult | StepFailure", seconds: float) -> None:
@@ -285,32 +266,20 @@ def _tell(asked: Mapping[str, Any], step: str, outcome: "StepResult | StepFailur
 
 
 def _explained(spark: "SparkSession", asked: Mapping[str, Any], step: str, error: Exception) -> "StepFailure":
-    """Return the failure of a step, with a one-line message."""
+    """Return the failure of a step, and log an unexpected error."""
     import structlog
 
-    from karrot.kafka.client_properties import PropertiesError
     from karrot.pipeline.run.pipeline_steps import is_alive
     from karrot.pipeline.run.step_loop import StepFailure
-    from karrot.pipeline.store.table_files import OtherFormat
-    from karrot.pipeline.store.write_lease import LeaseHeld
-    from karrot.pipeline.stream.record_sources import ConnectorMissing, NoRecords
-    from karrot.watch.cluster_interface import ClusterError
 
-    ending = in_a_sentence(error, asked)
-    if ending is None:
+    failure = explained(error, asked)
+    if failure is None:
         structlog.get_logger(__name__).error("a step failed unexpectedly", code="step_unexpected", exc_info=error)
-        ending = NotDone(f"{type(error).__name__}: {error}")
-    failure = StepFailure("failed", ending.message, is_refused=not isinstance(ending, NotDone))
-    if isinstance(error, LeaseHeld):
-        return failure._replace(code="lease_held")
-    if not is_alive(spark):
-        return failure._replace(reason=f"Spark has ended: {failure.reason}", is_final=True)
-    if _NO_SPACE.search(str(error)):
-        return failure._replace(code="disk_full")
-    if isinstance(error, ClusterError | NoRecords) or (step == "events" and isinstance(error, FileNotFoundError)):
-        return failure._replace(code="source_away")
-    is_final = isinstance(error, ConnectorMissing | PropertiesError | OtherFormat) or _NO_HEAP in str(error)
-    return failure._replace(is_final=is_final)
+        failure = StepFailure("failed", f"{type(error).__name__}: {error}")
+    if failure.code != "lease_held" and not is_alive(spark):
+        return StepFailure("failed", f"Spark has ended: {failure.reason}", is_final=True)
+    is_away = step == "events" and isinstance(error, FileNotFoundError)
+    return failure._replace(code="source_away") if is_away else failure
 
 
 def _as_events(given: list[str]) -> list[str]:

@@ -49,18 +49,19 @@ class Jobs:
 
     def events(self, open_source: Callable[[], EventSource], checkpoint: str, stop: Event) -> StepResult:
         with self._leased(EVENTS, stop) as tables:
-            summary = Ingest(self.spark, open_source(), tables, place_for(self.spark, checkpoint)).run(None, stop)
+            summary = Ingest(self.spark, open_source(), tables, place_for(self.spark, checkpoint)).run(stop)
         quarantined = summary.quarantined + summary.short_segments
         rows = {"events": summary.events, "partitions": summary.partitions, "quarantine": quarantined}
         return StepResult(str(summary), summary.as_dict(), rows)
 
     def offsets(
-        self, cluster: str, job: Callable[[Tables], LandOffsets], after: Callable[[], object], stop: Event
+        self, cluster: str, job: Callable[[Tables], LandOffsets], after: Callable[[], object] | None, stop: Event
     ) -> StepResult:
         with self._leased(offsets_lease(cluster), stop) as tables:
             landing = job(tables)
             run_queries([landing.start()], stop=stop, follow=False)
-            after()
+            if after is not None:
+                after()
         total = landing.total
         rows = {"commits": total.commits + total.tombstones, "members": total.members}
         return StepResult(str(total), total.as_dict(), {**rows, "quarantine": total.quarantined})
