@@ -193,7 +193,7 @@ def run(context: click.Context, /, **asked: Any) -> None:
             metrics.set(LAST_SUCCESS, min(before, clock.wall_ms() / 1000))
         turns.explain, turns.remember = partial(_explained, spark, asked), jobs.remember_success
         turns.is_alive = partial(pipeline_steps.is_alive, spark)
-        at = None if _compacts_now(asked) else asked["compact_at"]
+        at = asked["compact_at"] if asked["follow"] or not asked["only"] else None
         works: dict[str, Work] = {
             "derive": partial(jobs.derive, _rules_of(asked), [day.date() for day in asked["days"]]),
             "compact": partial(jobs.compact, asked["keep"], at, converts=asked["convert"]),
@@ -239,13 +239,8 @@ def _chosen(context: click.Context, asked: Mapping[str, Any]) -> list[str]:
         raise Refused(f"{names[wrong[0]]} needs --once")
     if asked["convert"] and steps != ["compact"]:
         raise Refused("--convert needs --only compact")
-    never = asked["compact_at"] is None and not _compacts_now(asked)
+    never = asked["compact_at"] is None and (asked["follow"] or not asked["only"])
     return [step for step in steps if step != "compact" or not never]
-
-
-def _compacts_now(asked: Mapping[str, Any]) -> bool:
-    """Whether the command compacts at any time of the day."""
-    return "compact" in asked["only"] and not asked["follow"]
 
 
 def _rules_of(asked: Mapping[str, Any]) -> "DeriveRules":

@@ -48,18 +48,6 @@ def read_rules(_context: click.Context, _option: click.Parameter, given: Any) ->
     return valid(partial(read_rule_sets, [given] if isinstance(given, str) else given or ()))
 
 
-session_options = option_set(
-    click.option("--master", help="Spark master, without spark-submit.  [default: local[*]]"),
-    click.option(
-        "--conf",
-        multiple=True,
-        callback=_pairs,
-        metavar="KEY=VALUE",
-        help="Spark setting. Repeatable. With spark-submit, only settings that begin with spark.sql.",
-    ),
-)
-
-
 wait_option = click.option(
     "--wait",
     callback=read_span(7 * 86_400),
@@ -79,7 +67,14 @@ spark_options = option_set(
         show_envvar=True,
         help="Directory or URL (s3://…) of the tables.",
     ),
-    session_options,
+    click.option("--master", help="Spark master, without spark-submit.  [default: local[*]]"),
+    click.option(
+        "--conf",
+        multiple=True,
+        callback=_pairs,
+        metavar="KEY=VALUE",
+        help="Spark setting. Repeatable. With spark-submit, only settings that begin with spark.sql.",
+    ),
 )
 """The options of every job."""
 
@@ -203,8 +198,7 @@ event_options = option_set(
         help="With --source kafka: topic of the kafka reporter.",
     ),
 )
-event_source_options = option_set(event_options, kafka_options)
-"""The options for a source of events, which `event_source_of` reads."""
+"""The options for a source of events, which `event_source_of` reads with `kafka_options`."""
 
 
 class Reached(NamedTuple):

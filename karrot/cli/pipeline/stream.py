@@ -28,7 +28,8 @@ _TWICE = (
 
 
 @click.command(cls=JobCommand)
-@shared.event_source_options
+@shared.event_options
+@shared.kafka_options
 @shared.spark_options
 @shared.checkpoint_option(help="Folder that records what CloudWatch got.  [default: a folder in the tables]")
 @config_option

@@ -68,7 +68,7 @@ class Jobs:
 
     def derive(self, rules: DeriveRules, only: Collection[date], stop: Event) -> StepResult:
         with self._leased(DERIVED, stop) as tables:
-            days = derive(self.spark, tables, rules, only=only)
+            days = derive(self.spark, tables, rules, only=only, on_progress=_log.info)
         newest_day = self.tables.days(self.spark, "events")[-1:]
         newest = self.tables.read(self.spark, "events", days=newest_day).agg(F.max(F.unix_millis("received_at")))
         if (newest_ms := newest.collect()[0][0]) is not None:
