@@ -191,9 +191,10 @@ def run(context: click.Context, /, **asked: Any) -> None:
         jobs = pipeline_steps.Jobs(spark, tables, clock, metrics, asked["wait"])
         if (before := jobs.last_success()) is not None:
             metrics.set(LAST_SUCCESS, min(before, clock.wall_ms() / 1000))
-        turns.explain, turns.remember = partial(_explained, spark, asked), jobs.remember_success
-        turns.is_alive = partial(pipeline_steps.is_alive, spark)
-        at = asked["compact_at"] if asked["follow"] or not asked["only"] else None
+        turns.explain, turns.is_alive = partial(_explained, spark, asked), partial(pipeline_steps.is_alive, spark)
+        if not _is_by_hand(asked):
+            turns.remember = jobs.remember_success
+        at = None if _is_by_hand(asked) else asked["compact_at"]
         works: dict[str, Work] = {
             "derive": partial(jobs.derive, _rules_of(asked), [day.date() for day in asked["days"]]),
             "compact": partial(jobs.compact, asked["keep"], at, converts=asked["convert"]),
@@ -239,8 +240,13 @@ def _chosen(context: click.Context, asked: Mapping[str, Any]) -> list[str]:
         raise Refused(f"{names[wrong[0]]} needs --once")
     if asked["convert"] and steps != ["compact"]:
         raise Refused("--convert needs --only compact")
-    never = asked["compact_at"] is None and (asked["follow"] or not asked["only"])
+    never = asked["compact_at"] is None and not _is_by_hand(asked)
     return [step for step in steps if step != "compact" or not never]
+
+
+def _is_by_hand(asked: Mapping[str, Any]) -> bool:
+    """Whether chosen steps run once: they compact at any time of the day, and are no turn that an alert waits for."""
+    return bool(asked["only"]) and not asked["follow"]
 
 
 def _rules_of(asked: Mapping[str, Any]) -> "DeriveRules":

@@ -35,6 +35,7 @@ def test_each_step_prints_its_result_as_a_line_of_json(tmp_path: Path) -> None:
     events, compact = map(json.loads, ended.stdout.splitlines())
     assert (events["step"], events["lines"], events["events"], events["quarantined"]) == ("events", 2, 2, 0)
     assert compact == {"step": "compact", "files_before": 0, "files_after": 0, "dropped": [], "converted": 0}
+    assert not (tmp_path / "tables" / "_last_success").exists(), "chosen steps hide no process that fails"
 
 
 def test_a_failed_step_is_reported_once_and_the_others_do_their_work(spark: SparkSession, tmp_path: Path) -> None:
@@ -57,6 +58,6 @@ def test_a_replaced_word_does_what_its_command_did(tmp_path: Path) -> None:
     asked = [f"--tables={tmp_path / 'tables'}", f"--archive={tmp_path / 'archive'}"]
     ended = CliRunner().invoke(main, ["pipeline", "ingest", *asked, "--json"], prog_name="karrot")
     assert (ended.exit_code, json.loads(ended.stdout)["events"]) == (0, 1)
-    ended = CliRunner().invoke(main, ["pipeline", "compact", asked[0], "--keep=3650d"], prog_name="karrot")
-    assert (ended.exit_code, ended.stdout) == (0, "merged 0 files into 0, dropped 0 days\n")
-    assert f"Now: karrot pipeline run --once --only compact {asked[0]} --keep=3650d\n" in ended.stderr
+    ended = CliRunner().invoke(main, ["pipeline", "compact", asked[0], "--convert"], prog_name="karrot")
+    assert (ended.exit_code, ended.stdout) == (0, "converted 0 days, merged 0 files into 0, dropped 1 day\n")
+    assert f"Now: karrot pipeline run --once --only compact {asked[0]} --convert\n" in ended.stderr
