@@ -93,7 +93,7 @@ def explained(error: Exception, asked: Mapping[str, Any]) -> "StepFailure | None
             properties = KafkaConnection.of((), asked.get("command_config")).properties
         reason = without_values(why_it_failed(said or type(error).__name__), properties)
     elif is_refused or isinstance(error, ClusterError | NothingToReplayError | OSError | of_store):
-        reason = f"Kafka: {said}" if isinstance(error, ClusterError) else said
+        reason = f"Kafka: {said}" if isinstance(error, ClusterError) else _with_remedy(said)
     else:
         return None
     code = "source_away" if isinstance(error, ClusterError | NoRecords) else "failed"
@@ -107,8 +107,11 @@ def why_it_failed(said: str) -> str:
 
     The error with a code names the file or table, and the last error gives the reason. Users need both.
     """
-    to_do = next((text for pattern, text in _TO_DO if pattern.search(said)), None)
-    error = s3_url(_error_in(said))
+    return _with_remedy(s3_url(_error_in(said)), said)
+
+
+def _with_remedy(error: str, said: str = "") -> str:
+    to_do = next((text for pattern, text in _TO_DO if pattern.search(said or error)), None)
     return error if to_do is None else f"{error.rstrip('.')}. {to_do}"
 
 

@@ -141,7 +141,15 @@ ASKED = {"cluster": None, "source": "archive"}
         ("events", FileNotFoundError("no archive"), StepFailure("source_away", "no archive", is_refused=True)),
         ("derive", FileNotFoundError("no file"), StepFailure("failed", "no file", is_refused=True)),
         ("derive", OSError("events is empty"), StepFailure("failed", "events is empty")),
-        ("derive", OSError(28, "No space left"), StepFailure("disk_full", "[Errno 28] No space left")),
+        (
+            "derive",
+            OSError(28, "No space left"),
+            StepFailure(
+                "disk_full",
+                "[Errno 28] No space left. The disk is full: free some space and run the command again. It repeats "
+                "what was not finished.",
+            ),
+        ),
         ("derive", LeaseHeld("run on pod-1 writes"), StepFailure("lease_held", "run on pod-1 writes")),
         ("derive", KeyError("day"), StepFailure("failed", "KeyError: 'day'")),
         (
