@@ -1,4 +1,4 @@
-"""Measures ``karrot pipeline ingest``; the yardstick is Spark reading the same lines and writing nothing.
+"""Measures the step ``events``; the yardstick is Spark reading the same lines and writing nothing.
 
 The yardstick is ``spark.read.schema(…).json(…)`` to ``noop``: it decompresses and parses, once. Ingest parses once too,
 writes two tables, looks for events that are there already and counts its rows. The first round also compiles. CPU

@@ -114,8 +114,8 @@ def _turns(asked: argparse.Namespace, directory: Path, bare: float) -> None:
     metrics = RunMetrics(started_s=0, interval_s=900)
     jobs = Jobs(spark, Tables(str(directory / "tables")), SystemClock(), metrics)
     steps = {
-        "ingest": partial(jobs.ingest, partial(EventsFromArchive, str(archive)), ""),
-        "derive": partial(jobs.derive, DeriveRules()),
+        "events": partial(jobs.events, partial(EventsFromArchive, str(archive)), ""),
+        "derive": partial(jobs.derive, DeriveRules(), []),
     }
     warm: list[float] = []
     for number in range(asked.turns):

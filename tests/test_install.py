@@ -112,12 +112,13 @@ def test_a_message_names_the_missing_extra_and_no_more_is_needed(environment: En
     environment.install("karrot-burrow")
     (environment.directory / "tables").mkdir()
     tables = ("--tables", str(environment.directory / "tables"))
+    compact = ("pipeline", "run", "--once", "--only", "compact")
     postgresql = {"KARROT_EVENT_LOG": "postgresql://karrot@127.0.0.1:1/karrot"}
     reporter = {"KARROT_REPORTERS": "kafka", "KARROT_KAFKA_BOOTSTRAP": "127.0.0.1:1"}
     watch = {"KARROT_WATCH_BOOTSTRAP": "127.0.0.1:1", "KARROT_WATCH_CLUSTER": "prod"}
     needy: list[tuple[str, Callable[[], subprocess.CompletedProcess[str]]]] = [
         ("history", lambda: environment.karrot("history", "groups", *tables)),
-        ("spark", lambda: environment.karrot("pipeline", "compact", *tables)),
+        ("spark", lambda: environment.karrot(*compact, *tables)),
         ("kafka", lambda: environment.karrot("check-config", **reporter)),
         ("kafka", lambda: environment.karrot("check-config", **watch)),
         ("postgres", lambda: environment.karrot("check-config", **postgresql)),
@@ -135,7 +136,7 @@ def test_a_message_names_the_missing_extra_and_no_more_is_needed(environment: En
     for _, run in needy:  # without the command that would watch until it is stopped
         assert "pip install" not in run().stderr
     if shutil.which("java"):
-        compacted = environment.karrot("pipeline", "compact", *tables)
+        compacted = environment.karrot(*compact, *tables)
         assert compacted.returncode == 0, compacted.stderr
 
 

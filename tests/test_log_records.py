@@ -9,7 +9,7 @@ import pytest
 from karrot.runbooks_and_remedies import CODES
 from tools.log_records import LogRecord, log_records
 
-OTHER_CODES = {"error.code", "problem.code", "self._failure", "failure.code"}
+OTHER_CODES = {"error.code", "problem.code", "self._failure", "failure.code", "outcome.code"}
 """Codes of other lists: of a failure of the tables, an answer to a client, changed files, a step of the pipeline."""
 OTHER_KEYS_OF_A_CAUSE = {"cause", "detail", "error", "err", "exception", "message", "msg", "problem", "text", "trouble"}
 

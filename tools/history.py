@@ -49,9 +49,8 @@ def main(groups: int, days: int, directory: Path) -> None:
     archive, tables, report = directory / "archive", directory / "tables", directory / "report.html"
     rmtree(directory, ignore_errors=True)
     _simulate(archive, directory, last - timedelta(days=days), groups, days)
-    _run("ingest", "--archive", str(archive), "--tables", str(tables))
     # All groups in this history commit once per minute, so healthy groups can be behind by a minute.
-    _run("derive", "--tables", str(tables), "--max-lag-seconds", "120")
+    _run("run", "--once", "--archive", str(archive), "--tables", str(tables), "--max-lag-seconds", "120")
     between = (f"{last - timedelta(days=days):%F}", f"{last - timedelta(days=1):%F}")
     _run("report", "--tables", str(tables), "--from", between[0], "--to", between[1], "--output", str(report))
     truth = [told for cluster in CLUSTERS for told in read_truth(_truth(directory, cluster))]

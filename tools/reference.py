@@ -252,7 +252,7 @@ def _bounds() -> str:
 
 def _helps(group: click.Group, parent: click.Context) -> Iterator[tuple[str, str]]:
     """The help of each command of a group, and of the groups inside this group."""
-    for name, command in sorted(group.commands.items()):
+    for name, command in sorted((name, each) for name, each in group.commands.items() if not each.hidden):
         with click.Context(command, info_name=name, parent=parent, terminal_width=100) as context:
             yield context.command_path, command.get_help(context)
             if isinstance(command, click.Group):

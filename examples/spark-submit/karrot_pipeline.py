@@ -1,4 +1,4 @@
-"""Runs ``karrot pipeline`` under ``spark-submit``: ``spark-submit karrot_pipeline.py ingest …``."""
+"""Runs ``karrot pipeline`` under ``spark-submit``: ``spark-submit karrot_pipeline.py run …``."""
 
 from karrot.cli.pipeline import pipeline
 

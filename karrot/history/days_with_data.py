@@ -1,7 +1,7 @@
 """Reads the note ``_derived.json``, in which ``derive`` says which versions of its tables belong together.
 
-``karrot pipeline derive`` commits its tables one after the other, and writes the note at the end. So a reader that uses
-the versions of the note sees all tables of one run, and a day without incidents differs from a day without data.
+``derive`` commits its tables one after the other, and writes the note at the end. So a reader that uses the versions of
+the note sees all tables of one run, and a day without incidents differs from a day without data.
 """
 
 from datetime import date

@@ -119,12 +119,12 @@ class TablesAtOneTime:
         if found is None and version is not None:
             raise HistoryError(
                 f"{self._stored} has no table {table}, but {NOTE} names it: copy the table, or delete {NOTE} and run "
-                "karrot pipeline derive"
+                "karrot pipeline run --once --only derive"
             )
         if found is None and self._stored.exists(f"{table}/day="):
             raise HistoryError(
-                f"{self._stored} has tables of Karrot 2.0.0a1, which are plain Parquet: run karrot pipeline compact "
-                "--convert once"
+                f"{self._stored} has tables of Karrot 2.0.0a1, which are plain Parquet: run karrot pipeline run --once "
+                "--only compact --convert"
             )
         self._files[table] = {self._stored.path(table, file): file for file in found or ()}
         return self._files[table]

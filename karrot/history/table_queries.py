@@ -56,7 +56,7 @@ FROM (SELECT *, {severity("worst_status")} AS severity FROM {{table}} WHERE {IN_
 
 _NEWEST = "SELECT max(epoch_ms(last_at)) FROM {table} WHERE true{named}"
 
-_DERIVE = "karrot pipeline derive"
+_DERIVE = "karrot pipeline run --once --only derive"
 _MAKERS = {
     "commits": "karrot pipeline offsets",
     "offsets_minute": f"{_DERIVE} (after karrot pipeline offsets)",
@@ -102,7 +102,7 @@ _seen: ContextVar[TablesAtOneTime | None] = ContextVar(
 def _one_answer(method: "Callable[Concatenate[History, _P], _T]") -> "Callable[Concatenate[History, _P], _T]":
     """Let a method, with all methods that it calls, see the tables at one time.
 
-    ``karrot pipeline compact`` can delete a file of an old note while it is read. The answer is then made again.
+    ``compact`` can delete a file of an old note while it is read. The answer is then made again.
     """
 
     @wraps(method)
@@ -126,7 +126,7 @@ def _one_answer(method: "Callable[Concatenate[History, _P], _T]") -> "Callable[C
 class History:
     """Queries the tables in a folder or in S3, from any number of threads. Answers are immutable.
 
-    An answer has the derived tables of one run of ``karrot pipeline derive``, even while the next run writes. A method
+    An answer has the derived tables of one run of ``derive``, even while the next run writes. A method
     that cannot answer raises a `HistoryError` for the user. An empty answer is not an error.
 
     ``memory`` limits DuckDB's memory. ``most_copied`` limits the bytes of files that are copied from S3, for all
@@ -179,7 +179,7 @@ class History:
         """The days (UTC) that a table holds, in order. With a cluster or a group: the days on which it has rows.
 
         A day without incidents has no file in the table ``incidents``. So this table holds a day if the day has
-        verdicts, and if the tables are of one run of ``karrot pipeline derive``.
+        verdicts, and if the tables are of one run of ``derive``.
         """
         if table == "incidents":
             table, has_all = "verdict_runs", self._tables.are_of_one_run
@@ -321,10 +321,7 @@ class History:
             return
         maker = _MAKERS[first]
         if not self._stored.exists():
-            source = "offsets" if first == "commits" else "ingest"
-            raise HistoryError(
-                f"{self._stored}: no such directory. Run karrot pipeline {source} and derive to make the tables"
-            )
+            raise HistoryError(f"{self._stored}: no such directory. karrot pipeline run makes the tables")
         if not self._stored.exists(f"{first}/"):
             raise HistoryError(f"{self._stored} has no table {first}: run {maker}")
         raise HistoryError(f"{self._stored}/{first} has no data: run {maker} to make it again")

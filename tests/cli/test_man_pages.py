@@ -20,7 +20,7 @@ def names(group: click.Group, path: str) -> Iterator[str]:
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             yield from names(command, f"{path}-{name}")
-        else:
+        elif not command.hidden:
             yield f"{path}-{name}"
 
 
@@ -61,5 +61,5 @@ def test_man_shows_the_options_of_a_command(pages: dict[str, Path]) -> None:
     environ = {**os.environ, "MANWIDTH": "100", "MAN_KEEP_FORMATTING": "", "LC_ALL": "C.UTF-8"}
     command = ["man", "--local-file", str(pages["karrot-pipeline-run"])]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environ).stdout
-    assert "karrot-pipeline-run - Run ingest, derive and compact in turns, in one process." in shown
+    assert "karrot-pipeline-run - Keep the tables up to date, in turns or once." in shown
     assert "--compact-at HH:MM|never" in shown

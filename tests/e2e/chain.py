@@ -123,8 +123,8 @@ class Chain:
         return self._newest() or {}, position
 
     def _history(self) -> tuple[Json, Json]:
-        """Run ``karrot pipeline derive`` and query the tables."""
-        self._karrot("pipeline", "derive", self._tables, *SPARK)
+        """Derive the tables and query the tables."""
+        self._karrot("pipeline", "run", "--once", "--only=derive", self._tables, *SPARK)
         asked = (self._tables, f"--group={GROUP}")
         self._tell("6. Offsets by minute, newest first:")
         minutes = self._asked("history", "timeseries", *asked, "--metric=offset")

@@ -21,6 +21,7 @@ from karrot.history.delta_tables import data_files, open_table
 from karrot.pipeline.schemas_and_conversions import TABLES
 
 _LOOK_EVERY_S = 0.3
+_STEPS = ("events", "derive", "compact")
 
 _QUICK = MappingProxyType(
     {
@@ -148,14 +149,15 @@ class Commands:
                 process.communicate()  # also closes the pipes
 
     def run(self, command: str, *arguments: str, code: int = 0) -> str:
-        """Run a command, and return what it printed."""
+        """Run a command, or only a step of ``karrot pipeline run``, and return what it printed."""
         return "".join(self.streams(command, *arguments, code=code))
 
     def streams(self, command: str, *arguments: str, code: int = 0) -> tuple[str, str]:
         """Run a command, and return its standard output and its standard error."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(["pipeline", command, *self.options, *arguments]) + "\n")
+        words = ["run", "--once", "--only", command] if command in _STEPS else [command]
+        self.process.stdin.write(json.dumps(["pipeline", *words, *self.options, *arguments]) + "\n")
         self.process.stdin.flush()
         ended, output, errors = json.loads(self.process.stdout.readline())
         assert ended == code, f"{command} ended with {ended}: {output}{errors}"

@@ -57,9 +57,9 @@ def test_spark_with_deltas_connector_and_duckdb_find_the_rows_and_days_of_every_
     with Commands.started(LocalDisk(tmp_path), tmp_path / "spark.log") as commands:
         at = ("--tables", str(tables))
         sources = ("--input", str(tmp_path / "records"), "--ends-input", str(tmp_path / "ends"))
-        commands.run("ingest", *at, "--archive", str(tmp_path / "first"))
+        commands.run("events", *at, "--archive", str(tmp_path / "first"))
         commands.run("derive", *at)
-        commands.run("ingest", *at, "--archive", str(tmp_path / "second"))
+        commands.run("events", *at, "--archive", str(tmp_path / "second"))
         commands.run("offsets", *at, "--cluster", "prod-eu", "--source", "parquet", *sources)
         commands.run("derive", *at)
         commands.run("compact", *at, "--keep", "3650d")

@@ -39,11 +39,11 @@ def test_the_pipeline_on_a_store_equals_a_local_one_and_no_reader_sees_a_day_emp
     with Commands.started(store, tmp_path / "spark.log") as commands:
         with reader.reading():
             one_more = ("--checkpoint", f"{place}/here/another")
-            commands.run("ingest", *tables, "--archive", f"{place.replace('s3:', 's3a:')}/archive/", *one_more)
+            commands.run("events", *tables, "--archive", f"{place.replace('s3:', 's3a:')}/archive/", *one_more)
             commands.run("derive", *tables)
             upload(store, tmp_path / "second", "archive")
             # The second checkpoint begins with the oldest segment again: 240 events and a bad line.
-            assert "+ 1 quarantined + 241 duplicates" in commands.run("ingest", *tables, *archive)
+            assert "+ 1 quarantined + 241 duplicates" in commands.run("events", *tables, *archive)
             sources = ("--input", f"{place}/records", "--ends-input", f"{place}/ends")
             commands.run("offsets", *tables, *_OFFSETS, *sources)
             commands.run("derive", *tables)
@@ -56,7 +56,7 @@ def test_the_pipeline_on_a_store_equals_a_local_one_and_no_reader_sees_a_day_emp
             assert [json.loads(line)["state"] for line in alert.splitlines() if line.startswith("{")] == ["stale"]
             assert "{" not in commands.run("stale", *tables, *_STALE), "the alert came again"
         local = ("--tables", str(tmp_path / "tables"))
-        commands.run("ingest", *local, "--archive", str(tmp_path / "second"))
+        commands.run("events", *local, "--archive", str(tmp_path / "second"))
         sources = ("--input", str(tmp_path / "records"), "--ends-input", str(tmp_path / "ends"))
         commands.run("offsets", *local, *_OFFSETS, *sources)
         commands.run("derive", *local)

@@ -163,9 +163,8 @@ def _pages(site: Website, hour: str) -> Iterator[tuple[str, bytes]]:
 
 def _tables(day: Path, out: Path) -> None:
     with TemporaryDirectory() as folder:
-        for command in (["ingest", "--archive", str(day)], ["derive"]):
-            arguments = ["pipeline", *command, "--tables", folder]
-            CliRunner().invoke(karrot, arguments, catch_exceptions=False)
+        arguments = ["pipeline", "run", "--once", "--archive", str(day), "--tables", folder]
+        CliRunner().invoke(karrot, arguments, catch_exceptions=False)
         out.mkdir(parents=True)
         for table in TABLES:
             texts = sorted(json.dumps(row, default=str, sort_keys=True) for row in table_rows(Path(folder), table))

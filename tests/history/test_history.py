@@ -354,8 +354,8 @@ def test_missing_tables_are_named(tables: Path, history: History) -> None:
             history.groups(WHOLE)
         told.append(re.sub(r"^(s3:/.*/karrot|/.* it's)", "<tables>", str(raised.value)))
     assert told[1:] == [
-        "<tables> has no table lag_minute: run karrot pipeline derive",
-        "<tables>/lag_minute has no data: run karrot pipeline derive to make it again",
+        "<tables> has no table lag_minute: run karrot pipeline run --once --only derive",
+        "<tables>/lag_minute has no data: run karrot pipeline run --once --only derive to make it again",
     ]
 
 
@@ -374,7 +374,7 @@ def test_plain_tables_of_an_older_karrot_are_named_with_the_command_that_convert
     shutil.rmtree(tables / "lag_minute" / "_delta_log")
     with pytest.raises(
         HistoryError,
-        match=r" has tables of Karrot 2\.0\.0a1, which are plain Parquet: run karrot pipeline compact --convert once$",
+        match=r" has tables of Karrot 2\.0\.0a1.*: run karrot pipeline run --once --only compact --convert$",
     ):
         history.groups(WHOLE)
 

@@ -91,7 +91,7 @@ def test_a_bucket_without_tables_gives_a_sentence(s3: Any, bucket: Bucket) -> No
         with pytest.raises(HistoryError, match=r"^s3://lag-.*/teams/karrot: no such directory"):
             history.groups(WHOLE)
         put(s3, bucket, "day=2026-11-20/x.parquet", b"x", table="lag_minute_of_others")
-        with pytest.raises(HistoryError, match="has no table lag_minute: run karrot pipeline derive"):
+        with pytest.raises(HistoryError, match="has no table lag_minute: run karrot pipeline run --once --only derive"):
             history.groups(WHOLE)
 
 

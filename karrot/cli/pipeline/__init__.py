@@ -1,25 +1,27 @@
-"""``karrot pipeline``: runs the Spark jobs, with one command for each job."""
+"""``karrot pipeline``: runs the Spark jobs. Two commands can be kept running, and two answer a question."""
 
 import click
 
-from karrot.cli.pipeline import evaluate, offsets, replay, run, stale, stream, table_steps
+from karrot.cli.pipeline import evaluate, offsets, replay, report, run, stale, stream
 
 __all__ = ["pipeline"]
+
+_REPLACED = [*run.REPLACED]
+_WORDS = ", ".join(str(each.name) for each in _REPLACED)
 
 
 @click.group(
     commands=[
-        table_steps.ingest,
-        offsets.offsets,
-        table_steps.derive,
-        evaluate.evaluate,
-        table_steps.compact,
-        replay.replay,
-        table_steps.report,
         run.run,
+        offsets.offsets,
+        replay.replay,
+        report.report,
+        evaluate.evaluate,
         stale.stale,
         stream.stream,
+        *_REPLACED,
     ],
+    epilog=f"Words of earlier releases, which print the new call and do it: {_WORDS}.",
 )
 def pipeline() -> None:
     """Write tables of events and committed offsets with Spark.

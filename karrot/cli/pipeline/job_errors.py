@@ -3,12 +3,15 @@
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from karrot.cli.errors import NotDone, Refused
 from karrot.settings.types import s3_url
+
+if TYPE_CHECKING:
+    from karrot.pipeline.run.step_loop import StepFailure
 
 _NAMED: Final = re.compile(
     r"^(?:: |Caused by: )?(karrot\.[\w.]+|[A-Za-z_][\w.$]*(?:Error|Exception)): (.*\S)", re.MULTILINE
@@ -16,9 +19,12 @@ _NAMED: Final = re.compile(
 _CARRIERS: Final = frozenset({"Py4JJavaError", "Py4JException", "ForeachBatchUserFuncException"})
 """Errors that only wrap another error without a reason of their own."""
 
+_NO_SPACE: Final = re.compile(r"No space left|Disk quota exceeded")
+_NO_HEAP: Final = "OutOfMemoryError"
+
 _TO_DO: Final = (
     (
-        re.compile(r"No space left on device|Disk quota exceeded"),
+        _NO_SPACE,
         "The disk is full: free some space and run the command again. It repeats what was not finished.",
     ),
     (
@@ -51,42 +57,49 @@ class JobCommand(click.Command):
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except Exception as error:
-            if (ending := in_a_sentence(error, ctx.params)) is None:
+            if (failure := explained(error, ctx.params)) is None:
                 raise
-            raise ending from error
+            raise (Refused if failure.is_refused else NotDone)(failure.reason) from error
 
 
-def in_a_sentence(error: Exception, asked: Mapping[str, Any]) -> Refused | None:
-    """Convert an error to `Refused` with a one-line message; ``None`` for an unexpected error.
+def explained(error: Exception, asked: Mapping[str, Any]) -> "StepFailure | None":
+    """Convert an error to a failure with a one-line reason; ``None`` for an unexpected error.
 
-    ``asked`` has the options of the command. The message contains no values of Kafka properties.
+    ``asked`` has the options of the command. The reason contains no values of Kafka properties.
     """
-    if isinstance(error, Refused):
-        return error
-    if isinstance(error, OSError):
-        return (Refused if isinstance(error, FileNotFoundError) else NotDone)(_with_remedy(str(error)))
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     from karrot.kafka.client_properties import PropertiesError, without_values
+    from karrot.pipeline.replay.job import NothingToReplayError
+    from karrot.pipeline.report.job import NothingToReportError
+    from karrot.pipeline.run.step_loop import StepFailure
     from karrot.pipeline.store.table_files import OtherFormat, TablesChanged, UnreadableTable
     from karrot.pipeline.store.write_lease import LeaseHeld, LeaseLost
     from karrot.pipeline.stream.kafka_read_options import KafkaConnection
     from karrot.pipeline.stream.record_sources import ConnectorMissing, NoRecords
     from karrot.watch.cluster_interface import ClusterError
 
-    match error:
-        case ConnectorMissing() | NoRecords() | PropertiesError():
-            return Refused(str(error))
-        case ClusterError() | LeaseHeld() | LeaseLost() | OtherFormat() | TablesChanged() | UnreadableTable():
-            return NotDone(f"Kafka: {error}" if isinstance(error, ClusterError) else _with_remedy(str(error)))
-        case PySparkException() | Py4JJavaError():
-            properties: Mapping[str, str] = {}
-            with suppress(PropertiesError):  # a job without Kafka did not read the file
-                properties = KafkaConnection.of((), asked.get("command_config")).properties
-            return NotDone(without_values(why_it_failed(str(error) or type(error).__name__), properties))
-        case _:
-            return None
+    if isinstance(error, Refused):
+        return StepFailure("failed", error.message, is_refused=not isinstance(error, NotDone))
+    said = str(error)
+    of_store = LeaseHeld | LeaseLost | OtherFormat | TablesChanged | UnreadableTable
+    is_refused = isinstance(
+        error, ConnectorMissing | FileNotFoundError | NoRecords | NothingToReportError | PropertiesError
+    )
+    if isinstance(error, PySparkException | Py4JJavaError):
+        properties: Mapping[str, str] = {}
+        with suppress(PropertiesError):  # a job without Kafka did not read the file
+            properties = KafkaConnection.of((), asked.get("command_config")).properties
+        reason = without_values(why_it_failed(said or type(error).__name__), properties)
+    elif is_refused or isinstance(error, ClusterError | NothingToReplayError | OSError | of_store):
+        reason = f"Kafka: {said}" if isinstance(error, ClusterError) else _with_remedy(said)
+    else:
+        return None
+    code = "source_away" if isinstance(error, ClusterError | NoRecords) else "failed"
+    code = "lease_held" if isinstance(error, LeaseHeld) else "disk_full" if _NO_SPACE.search(said) else code
+    is_final = isinstance(error, ConnectorMissing | PropertiesError | OtherFormat) or _NO_HEAP in said
+    return StepFailure(code, reason, is_final, is_refused)
 
 
 def why_it_failed(said: str) -> str:

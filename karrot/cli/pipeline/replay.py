@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.errors import NotDone, Refused, valid
+from karrot.cli.errors import Refused, valid
 from karrot.cli.options import json_option, reads
 from karrot.cli.pipeline.job_errors import JobCommand
 from karrot.cli.pipeline.spark_options import read_rules, spark_options, started
@@ -133,10 +133,7 @@ def replay(**asked: Any) -> None:
         from karrot.pipeline.replay import job
 
         request = job.ReplayRequest(**{name: asked[name] for name in job.ReplayRequest.__slots__})
-        try:
-            done = job.replay(spark, tables.together(spark), request)
-        except job.NothingToReplayError as error:
-            raise NotDone(str(error)) from error
+        done = job.replay(spark, tables.together(spark), request)
     print_lines([json_line(replayed_json(done))] if asked["as_json"] else replayed_lines(done))
 
 

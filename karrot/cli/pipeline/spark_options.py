@@ -48,18 +48,6 @@ def read_rules(_context: click.Context, _option: click.Parameter, given: Any) ->
     return valid(partial(read_rule_sets, [given] if isinstance(given, str) else given or ()))
 
 
-session_options = option_set(
-    click.option("--master", help="Spark master, without spark-submit.  [default: local[*]]"),
-    click.option(
-        "--conf",
-        multiple=True,
-        callback=_pairs,
-        metavar="KEY=VALUE",
-        help="Spark setting. Repeatable. With spark-submit, only settings that begin with spark.sql.",
-    ),
-)
-
-
 wait_option = click.option(
     "--wait",
     callback=read_span(7 * 86_400),
@@ -79,7 +67,14 @@ spark_options = option_set(
         show_envvar=True,
         help="Directory or URL (s3://…) of the tables.",
     ),
-    session_options,
+    click.option("--master", help="Spark master, without spark-submit.  [default: local[*]]"),
+    click.option(
+        "--conf",
+        multiple=True,
+        callback=_pairs,
+        metavar="KEY=VALUE",
+        help="Spark setting. Repeatable. With spark-submit, only settings that begin with spark.sql.",
+    ),
 )
 """The options of every job."""
 
@@ -138,14 +133,6 @@ def _leave(number: int, _frame: object) -> None:
     os._exit(128 + number)
 
 
-def require_tables(spark: "SparkSession", tables: "Tables", asked: Mapping[str, Any]) -> None:
-    """Raise Refused if the directory is missing, because a misspelt name must not count as empty tables."""
-    from karrot.pipeline.store.hadoop_filesystem import exists
-
-    if not exists(spark, tables.directory):
-        raise Refused(f"{asked['directory']}: no such directory; karrot pipeline ingest makes the tables")
-
-
 def _halt(spark: "SparkSession", number: int, _frame: object) -> None:
     """Stop the job and end the process. The user can run the job again.
 
@@ -194,7 +181,7 @@ kafka_options = option_set(
 
 _ARCHIVE = "archive"
 
-event_source_options = option_set(
+event_options = option_set(
     click.option(
         "--source",
         type=click.Choice([_ARCHIVE, KAFKA]),
@@ -210,9 +197,8 @@ event_source_options = option_set(
         callback=reads(lambda types: types.topic),
         help="With --source kafka: topic of the kafka reporter.",
     ),
-    kafka_options,
 )
-"""The options for a source of events, which `event_source_of` reads."""
+"""The options for a source of events, which `event_source_of` reads with `kafka_options`."""
 
 
 class Reached(NamedTuple):

@@ -28,7 +28,8 @@ _TWICE = (
 
 
 @click.command(cls=JobCommand)
-@shared.event_source_options
+@shared.event_options
+@shared.kafka_options
 @shared.spark_options
 @shared.checkpoint_option(help="Folder that records what CloudWatch got.  [default: a folder in the tables]")
 @config_option
@@ -39,7 +40,7 @@ def stream(**asked: Any) -> None:
 
     Use this command if you have more groups than one process can handle. It sends the service's metrics to CloudWatch,
     with the service's settings KARROT_CLOUDWATCH_*, KARROT_IAM_ROLE and AWS_*. Publish either from the service or from
-    Spark, never from both. The command writes no tables: run `karrot pipeline ingest` or `run` for them.
+    Spark, never from both. The command writes no tables: `karrot pipeline run` writes them.
 
     With --once, the exit code is 1 if values were lost. A value is lost if CloudWatch does not accept it
     within KARROT_CLOUDWATCH_TTL.

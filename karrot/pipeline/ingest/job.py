@@ -1,4 +1,4 @@
-"""Runs ``karrot pipeline ingest``: streams event lines into ``events``, ``partitions`` and ``quarantine``.
+"""Runs the step ``events``: streams event lines into ``events``, ``partitions`` and ``quarantine``.
 
 Spark's source finds the new segments or records. A batch reads them once and commits its rows to each table. A batch
 that is repeated after a crash replaces its own rows. The id of a batch begins with the checkpoint's id, because a new
@@ -6,9 +6,9 @@ checkpoint counts from 0 again and must not replace the batches of another check
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from datetime import date, timedelta
+from datetime import date
 from threading import Event
 from typing import Final, Self
 
@@ -87,7 +87,7 @@ class IngestSummary:
 
 @dataclass(slots=True)
 class Ingest:
-    """The job: writes event lines batch by batch, and calls ``tell`` with the summary of each batch.
+    """The job: writes event lines batch by batch.
 
     Two jobs must not write into the same tables, because neither would see the other's events.
     """
@@ -96,23 +96,22 @@ class Ingest:
     source: EventSource
     tables: Tables
     checkpoint: str = ""
-    tell: Callable[[IngestSummary], object] = lambda _summary: None
     total: IngestSummary = field(default_factory=IngestSummary)
 
     def __post_init__(self) -> None:
         self.checkpoint = self.checkpoint or self.tables.checkpoint(self.source.checkpoint("ingest"))
 
-    def run(self, every: timedelta | None = None, stop: Event | None = None) -> IngestSummary:
-        """Write the existing lines and return; with ``every``, continue until ``stop`` is set.
+    def run(self, stop: Event | None = None) -> IngestSummary:
+        """Write the existing lines, until ``stop`` is set.
 
         Raises the errors of `start`, and StreamingQueryException if a batch failed (`UnevenError` is one reason).
         """
-        run_queries([self.start(every)], stop=stop or Event(), follow=every is not None)
+        run_queries([self.start()], stop=stop or Event(), follow=False)
         return self.total
 
-    def start(self, every: timedelta | None = None) -> StreamingQuery:
+    def start(self) -> StreamingQuery:
         """Start the query and return. Raises the errors of the source's ``lines``."""
-        return start_query(self.source.lines(self.spark), self.take, self.checkpoint, every)
+        return start_query(self.source.lines(self.spark), self.take, self.checkpoint, None)
 
     def take(self, lines: DataFrame, batch: int) -> None:
         notes = checkpoint_reader(self.spark, self.checkpoint)
@@ -123,9 +122,7 @@ class Ingest:
             summary = LineBatch(lines.sparkSession, self.tables, batch_id, read, taken).write()
             if not summary.is_even:
                 raise UnevenError(f"batch {batch_id}: {summary}")
-        summary += IngestSummary(lost=lost)
-        self.total += summary
-        self.tell(summary)
+        self.total += summary + IngestSummary(lost=lost)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,22 @@
-"""Renders the report as one HTML file with inline SVG. The file has no scripts and loads no other files."""
+"""Writes the report as one HTML file with inline SVG. The file has no scripts and loads no other files."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, date, datetime
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
+from pyspark.sql import SparkSession
 
 from karrot import __version__
 from karrot.history.answers_and_errors import Incident
 from karrot.jinja_filters import FILTERS, dash_if_unknown
 from karrot.pipeline.report import chart_shapes, sentences
 from karrot.pipeline.report.finding_types import GROUPS_SHOWN, INCIDENTS_SHOWN, Capacity, Findings
+from karrot.pipeline.report.job import find, period_of
+from karrot.pipeline.store.table_files import Tables
 from karrot.render import shipped_templates
 
 
@@ -27,6 +31,17 @@ class GroupLine(NamedTuple):
     spans: Sequence[chart_shapes.IncidentBar]
     seconds: float
     open: bool
+
+
+def write_report(spark: SparkSession, tables: Tables, output: Path, first: date | None, last: date | None) -> str:
+    """Write the report of the given days, or of the newest seven, and return its headline.
+
+    Raises `NothingToReportError`, and OSError if the file cannot be written.
+    """
+    kept = tables.together(spark)
+    written = page(find(spark, kept, period_of(spark, kept, first, last)), made_at=datetime.now(UTC))
+    output.write_text(written.html, encoding="utf-8")
+    return written.headline
 
 
 def page(findings: Findings, *, made_at: datetime) -> ReportPage:

@@ -24,7 +24,8 @@ def period_of(spark: SparkSession, tables: Tables, first: date | None, last: dat
     """Return the requested days, or the newest seven if none were requested. Raises `NothingToReportError`."""
     days = tables.days(spark, "lag_minute")
     if not days:
-        raise NothingToReportError(f"{tables.directory} has no derived tables: run karrot pipeline derive")
+        derive = "karrot pipeline run --once --only derive"
+        raise NothingToReportError(f"{tables.directory} has no derived tables: run {derive}")
     last = last or (days[-1] if first is None else max(first, days[-1]))
     period = DayRange(first or last - _WEEK, last)
     if not any(period.first <= day <= period.last for day in days):

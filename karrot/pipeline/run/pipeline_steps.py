@@ -2,10 +2,11 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
 from threading import Event
 from typing import Final
 
@@ -20,8 +21,9 @@ from karrot.pipeline.ingest.event_sources import EventSource
 from karrot.pipeline.ingest.job import Ingest
 from karrot.pipeline.offsets.job import LandOffsets
 from karrot.pipeline.offsets.log_ends import EndsPoll
-from karrot.pipeline.run.step_loop import NEWEST_EVENT, CannotContinue, RunMetrics, StepResult, TurnLoop
-from karrot.pipeline.store.compact_and_expire import compact
+from karrot.pipeline.report.html_page import write_report
+from karrot.pipeline.run.step_loop import NEWEST_EVENT, RunMetrics, StepResult, TurnLoop
+from karrot.pipeline.store.compact_and_expire import compact, convert
 from karrot.pipeline.store.hadoop_filesystem import place_for, read_text, write_text
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.store.write_lease import DERIVED, EVENTS, offsets_lease, release_all, writing
@@ -43,40 +45,55 @@ class Jobs:
     tables: Tables
     clock: Clock
     metrics: RunMetrics
+    wait: timedelta | None = None
 
-    def ingest(self, open_source: Callable[[], EventSource], checkpoint: str, stop: Event) -> StepResult:
+    def events(self, open_source: Callable[[], EventSource], checkpoint: str, stop: Event) -> StepResult:
         with self._leased(EVENTS, stop) as tables:
-            summary = Ingest(self.spark, open_source(), tables, place_for(self.spark, checkpoint)).run(None, stop)
+            summary = Ingest(self.spark, open_source(), tables, place_for(self.spark, checkpoint)).run(stop)
         quarantined = summary.quarantined + summary.short_segments
         rows = {"events": summary.events, "partitions": summary.partitions, "quarantine": quarantined}
-        return StepResult(rows, str(summary))
+        return StepResult(str(summary), summary.as_dict(), rows)
 
     def offsets(
-        self, cluster: str, job: Callable[[Tables], LandOffsets], after: Callable[[], object], stop: Event
+        self, cluster: str, job: Callable[[Tables], LandOffsets], after: Callable[[], object] | None, stop: Event
     ) -> StepResult:
         with self._leased(offsets_lease(cluster), stop) as tables:
             landing = job(tables)
             run_queries([landing.start()], stop=stop, follow=False)
-            after()
+            if after is not None:
+                after()
         total = landing.total
         rows = {"commits": total.commits + total.tombstones, "members": total.members}
-        return StepResult({**rows, "quarantine": total.quarantined}, str(total))
+        return StepResult(str(total), total.as_dict(), {**rows, "quarantine": total.quarantined})
 
-    def derive(self, rules: DeriveRules, stop: Event) -> StepResult:
+    def derive(self, rules: DeriveRules, only: Collection[date], stop: Event) -> StepResult:
         with self._leased(DERIVED, stop) as tables:
-            days = derive(self.spark, tables, rules)
+            days = derive(self.spark, tables, rules, only=only, on_progress=_log.info)
         newest_day = self.tables.days(self.spark, "events")[-1:]
         newest = self.tables.read(self.spark, "events", days=newest_day).agg(F.max(F.unix_millis("received_at")))
         if (newest_ms := newest.collect()[0][0]) is not None:
             self.metrics.set(NEWEST_EVENT, newest_ms / 1000)
-        return StepResult({}, f"derived {counted_plain(len(days), 'day')}")
+        text = f"derived {counted_plain(len(days), 'day')}, {days[0]} to {days[-1]}" if days else "nothing changed"
+        return StepResult(text, {"days": [*map(str, days)]})
 
-    def compact(self, keep: timedelta, stop: Event) -> StepResult:
-        now = self._now()
+    def compact(self, keep: timedelta, at: time | None, stop: Event, *, converts: bool = False) -> StepResult | None:
+        """Compact the tables, unless ``at`` is given and they were compacted since the last ``at`` (UTC)."""
+        if at is not None and not self.compact_is_due(at):
+            return None
+        now, converted = self._now(), 0
+        if converts:
+            with self._leased(DERIVED, stop, converts=True) as tables:
+                converted = convert(self.spark, tables)
         with self._leased(DERIVED, stop) as tables:
             done = compact(self.spark, tables, keep=keep, today=now.date())
         write_text(self.spark, self.tables.path(_COMPACTED), now.date().isoformat())
-        return StepResult({}, str(done))
+        details = {**done._asdict(), "dropped": [*map(str, done.dropped)], "converted": converted}
+        text = f"converted {counted_plain(converted, 'day')}, {done}" if converts else str(done)
+        return StepResult(text, details)
+
+    def report(self, output: Path, _stop: Event) -> StepResult:
+        headline = write_report(self.spark, self.tables, output, None, None)
+        return StepResult(f"{output}: {headline}", {"output": str(output), "headline": headline})
 
     def compact_is_due(self, at: time) -> bool:
         """Whether the tables were not compacted since the last ``at`` (UTC).
@@ -113,9 +130,10 @@ class Jobs:
         """Store the time at which a turn ended without a failure, for the processes after this one."""
         write_text(self.spark, self.tables.path(_LAST_SUCCESS), f"{at_s:.3f}")
 
-    def _leased(self, name: str, stop: Event) -> AbstractContextManager[Tables]:
+    def _leased(self, name: str, stop: Event, *, converts: bool = False) -> AbstractContextManager[Tables]:
         """Hold a lease for one step, so that other commands can write between two steps."""
-        return writing(self.spark, self.tables, name, _COMMAND, clock=self.clock, stop=stop)
+        asked = (self.spark, self.tables, name, _COMMAND)
+        return writing(*asked, wait=self.wait, clock=self.clock, stop=stop, converts=converts)
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self.clock.wall_ms() / 1000, UTC)
@@ -166,16 +184,6 @@ def ended_in_time(spark: SparkSession, stop: Event) -> Iterator[None]:
     finally:
         over.set()
         stop.set()
-
-
-def require_alive(spark: SparkSession) -> None:
-    """Raise `CannotContinue` if Spark has ended.
-
-    A signal to ``spark-submit`` ends only the JVM. Without this check, its Python process would live until the next
-    turn.
-    """
-    if not is_alive(spark):
-        raise CannotContinue("Spark has ended")
 
 
 def poll_if_due(poll: EndsPoll, turns: TurnLoop) -> None:

@@ -4,12 +4,12 @@ A step that fails does not stop the other steps or the process: the next turn tr
 turn starts earlier than usual. Each further failure doubles the pause, up to the interval.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import product
 from threading import Event
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -40,7 +40,7 @@ STEP_SECONDS: Final = Metric(
     ("step",),
 )
 ROWS: Final = Metric(
-    "karrot_pipeline_rows_total", "counter", "Rows that ingest and offsets wrote, by table.", ("table",)
+    "karrot_pipeline_rows_total", "counter", "Rows that the steps events and offsets wrote, by table.", ("table",)
 )
 LAST_SUCCESS: Final = Metric(
     "karrot_pipeline_last_success_timestamp_seconds",
@@ -62,7 +62,7 @@ LEASE_HELD_BY_OTHER: Final = Metric(
     "Whether another process held a lease of the tables in the last turn: 1 if it did, 0 if it did not.",
 )
 
-_STEPS: Final = ("ingest", "offsets", "ends", "derive", "compact")
+_STEPS: Final = ("events", "offsets", "ends", "derive", "compact", "report")
 _CODES: Final = ("lease_held", "source_away", "disk_full", "failed")
 
 PIPELINE_METRICS: Final = (
@@ -98,54 +98,74 @@ FIRST_RETRY: Final = timedelta(minutes=1)
 
 
 class StepResult(NamedTuple):
-    rows: Mapping[str, int]
+    """What a step did: a sentence, its numbers for JSON, and the rows that it wrote by table."""
+
     text: str
+    details: Mapping[str, Any] = {}
+    rows: Mapping[str, int] = {}
 
 
-class Step(NamedTuple):
-    """A part of a turn. ``work`` gets an event that is set when the process has to stop."""
-
-    name: str
-    work: Callable[[Event], StepResult]
-    is_due: Callable[[], bool] = lambda: True
+Work = Callable[[Event], StepResult | None]
+"""The work of a step; ``None`` if it was not due. It gets an event that is set when the process has to stop."""
 
 
 class StepFailure(NamedTuple):
-    """The reason why a step failed: a stable code and a sentence. If ``is_final``, no later turn can succeed."""
+    """The reason why a step failed: a stable code and a sentence. If ``is_final``, no later turn can succeed.
+
+    If ``is_refused``, the step did not begin, because its options or its input are wrong.
+    """
 
     code: str
     reason: str
     is_final: bool = False
+    is_refused: bool = False
 
 
 class CannotContinue(RuntimeError):  # noqa: N818 (names the state of the process)
     """No later turn can succeed. The process has to end, and its supervisor has to start it again."""
 
 
+def log_outcome(step: str, outcome: StepResult | StepFailure, seconds: float) -> None:
+    if isinstance(outcome, StepResult):
+        _log.info("step done", step=step, seconds=round(seconds, 1), result=outcome.text)
+    else:
+        _log.error("step failed", step=step, code=outcome.code, reason=outcome.reason)
+
+
+def _unexplained(_step: str, error: Exception) -> StepFailure:
+    raise error
+
+
 @dataclass(slots=True)
 class TurnLoop:
-    """The loop. ``explain`` turns the name and the error of a step into a `StepFailure`.
+    """The loop. Set the steps, ``explain``, ``remember`` and ``is_alive`` when Spark has started.
 
+    ``explain`` turns the name and the error of a step into a `StepFailure`. ``tell`` gets the outcome of each step.
     ``remember`` gets the end of a turn without a failure, in epoch seconds. Errors of ``remember`` are logged.
 
     ``started_ms`` is the time on the boot clock at which the open turn started; ``None`` between two turns.
     """
 
-    steps: Sequence[Step]
     every: timedelta
     clock: Clock
     metrics: RunMetrics
-    explain: Callable[[str, Exception], StepFailure]
-    stop: Event = field(default_factory=Event)
+    stop: Event
+    tell: Callable[[str, StepResult | StepFailure, float], object] = log_outcome
+    steps: Mapping[str, Work] = field(default_factory=dict)
+    explain: Callable[[str, Exception], StepFailure] = _unexplained
     remember: Callable[[float], object] = lambda _now_s: None
+    is_alive: Callable[[], bool] = lambda: True
     started_ms: int | None = None
 
     def run(self) -> list[StepFailure]:
-        """Run turns until ``stop`` is set, and return no failures. Raises `CannotContinue`."""
+        """Run turns until ``stop`` is set, and return no failures. Raises `CannotContinue` if a failure is final."""
         failed = 0
         while not self.stop.is_set():
             began = self.clock.boot_ms()
-            failed = 0 if not self.turn() else failed + 1
+            failures = self.turn()
+            if failures and failures[-1].is_final:
+                raise CannotContinue(failures[-1].reason)
+            failed = failed + 1 if failures else 0
             left = self.every - timedelta(milliseconds=self.clock.boot_ms() - began)
             self.stop.wait(max(0.0, (self.pause_after(failed) if failed else left).total_seconds()))
         return []
@@ -154,16 +174,13 @@ class TurnLoop:
         return min(self.every, FIRST_RETRY * (1 << min(failed - 1, 20)))
 
     def turn(self) -> list[StepFailure]:
-        """Run the steps that are due, one after the other. Return the reasons of the failed ones.
-
-        Raises `CannotContinue` if a reason is final.
-        """
+        """Run the steps that are due, one after the other. Return the reasons of the failed ones."""
         self.started_ms = self.clock.boot_ms()
         failures: list[StepFailure] = []
-        for step in self.steps:
+        for step, work in self.steps.items():
             if self.stop.is_set():
                 break
-            if failure := self._done(step):
+            if failure := self._done(step, work):
                 failures.append(failure)
                 if failure.is_final:
                     break
@@ -179,44 +196,40 @@ class TurnLoop:
             except Exception as error:  # noqa: BLE001 (the turn itself succeeded, and the next one tries again)
                 reason = self.explain("turn", error).reason
                 _log.warning("the time of this turn is not stored", code="turn_not_stored", reason=reason)
-        if failures and failures[-1].is_final:
-            raise CannotContinue(failures[-1].reason)
         return failures
 
-    def _done(self, step: Step) -> StepFailure | None:
+    def problem(self, limit: timedelta) -> str | None:
+        """Say why the process is not healthy; ``None`` if it is. While Spark starts, the process is healthy."""
+        began = self.started_ms
+        if began is not None and self.clock.boot_ms() - began > limit.total_seconds() * 1000:
+            return f"a turn has been running for more than {duration(limit.total_seconds())}"
+        return None if self.is_alive() else "Spark has ended"
+
+    def require_alive(self) -> None:
+        """Raise `CannotContinue` if Spark has ended.
+
+        A signal to ``spark-submit`` ends only the JVM. Without this check, its Python process would live until the next
+        turn.
+        """
+        if not self.is_alive():
+            raise CannotContinue("Spark has ended")
+
+    def _done(self, step: str, work: Work) -> StepFailure | None:
         began = self.clock.boot_ms()
+        failure: StepFailure | None = None
         try:
-            if not step.is_due():
-                return None
-            done = step.work(self.stop)
+            outcome: StepResult | StepFailure | None = work(self.stop)
         except Exception as error:  # noqa: BLE001 (the outermost loop: every error is explained, logged and counted)
             if self.stop.is_set():
-                _log.info("step abandoned", step=step.name)
+                _log.info("step abandoned", step=step)
                 return None
-            failure = self.explain(step.name, error)
-            self.metrics.failed(step.name, failure.code)
-            _log.error("step failed", step=step.name, code=failure.code, reason=failure.reason)
-            return failure
+            outcome = failure = self.explain(step, error)
+            self.metrics.failed(step, failure.code)
         seconds = (self.clock.boot_ms() - began) / 1000
-        self.metrics.set(STEP_SECONDS, seconds, step.name)
-        for table, count in done.rows.items():
-            self.metrics.add(ROWS, count, table)
-        _log.info("step done", step=step.name, seconds=round(seconds, 1), result=done.text)
-        return None
-
-
-class TurnHealth:
-    """Says why the process is not healthy. While Spark starts, the process is healthy."""
-
-    def __init__(self, clock: Clock, turn_limit: timedelta) -> None:
-        self._clock, self._limit = clock, turn_limit
-        self.watched: tuple[TurnLoop, Callable[[], bool]] | None = None
-
-    def __call__(self) -> str | None:
-        if self.watched is None:
-            return None
-        turns, spark_is_alive = self.watched
-        began = turns.started_ms
-        if began is not None and self._clock.boot_ms() - began > self._limit.total_seconds() * 1000:
-            return f"a turn has been running for more than {duration(self._limit.total_seconds())}"
-        return None if spark_is_alive() else "Spark has ended"
+        if isinstance(outcome, StepResult):
+            self.metrics.set(STEP_SECONDS, seconds, step)
+            for table, count in outcome.rows.items():
+                self.metrics.add(ROWS, count, table)
+        if outcome is not None:
+            self.tell(step, outcome, seconds)
+        return failure

@@ -1,4 +1,4 @@
-"""Runs ``karrot pipeline compact``: merges the small files of a day, and deletes days beyond the retention.
+"""Runs the step ``compact``: merges the small files of a day, and deletes days beyond the retention.
 
 An incident is on the day on which it began. Its row is deleted if the incident ended before the oldest kept day.
 

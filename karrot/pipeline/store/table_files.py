@@ -494,7 +494,7 @@ def require_known_format(spark: SparkSession, tables: Tables) -> None:
     if is_old_format(spark, tables):
         raise OtherFormat(
             f"{s3_url(tables.directory)} has tables of Karrot 2.0.0a1, which are plain Parquet. Convert them once: "
-            "karrot pipeline compact --convert"
+            "karrot pipeline run --once --only compact --convert"
         )
     if not found:
         mark_format(spark, tables)

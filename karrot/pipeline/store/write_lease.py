@@ -1,8 +1,8 @@
 """Lets only one command at a time write the same tables.
 
-Each writer holds a lease while it writes: ``events`` (ingest), ``offsets-<cluster>`` (offsets), ``derived``
-(derive, compact) or ``evaluate-<cluster>`` (evaluate). So ``derive`` and ``compact`` may run next to a following
-``ingest``, but not next to each other. A second writer waits, or ends with a message that names the holder. A dead
+Each writer holds a lease while it writes: ``events`` (events), ``offsets-<cluster>`` (offsets), ``derived``
+(derive, compact) or ``evaluate-<cluster>`` (evaluate). So ``derive`` and ``compact`` may run next to
+``events``, but not next to each other. A second writer waits, or ends with a message that names the holder. A dead
 holder's lease ends by itself.
 """
 
@@ -206,7 +206,7 @@ has no length and needs no renewal.
 
 
 EVENTS: Final = "events"
-"""The lease of the tables that ``ingest`` writes."""
+"""The lease of the tables that the step ``events`` writes."""
 
 DERIVED: Final = "derived"
 """The lease of the derived tables, and of merging and dropping days."""

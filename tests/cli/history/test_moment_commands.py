@@ -199,7 +199,7 @@ def test_the_sum_of_offsets_by_minute_can_be_listed_newest_first(tables: Path) -
             1,
             "no data about partition_lag of group 'super-streamer' from",
         ),
-        (["timeseries", "--group", "g"], 2, "has no table lag_minute: run karrot pipeline derive"),
+        (["timeseries", "--group", "g"], 2, "has no table lag_minute: run karrot pipeline run --once --only derive"),
     ],
 )
 def test_a_question_without_an_answer_gives_one_sentence(

@@ -362,7 +362,7 @@ def test_a_time_may_be_relative_and_the_environment_may_name_the_tables(tables: 
         (
             ["timeseries", *DAY, "--group", "g", "--metric", "offset"],
             2,
-            "run karrot pipeline derive (after karrot pipeline offsets)",
+            "run karrot pipeline run --once --only derive (after karrot pipeline offsets)",
         ),
         (["timeseries", *DAY, "--group", "orders/eu svc"], 2, "is in the clusters prod, test: choose one"),
         (
@@ -400,7 +400,7 @@ def test_a_name_in_a_sentence_cannot_control_the_terminal(tmp_path: Path) -> Non
 def test_missing_tables_give_one_sentence(tmp_path: Path) -> None:
     result = run(tmp_path / "nowhere", "incidents")
     assert result.exit_code == 2
-    assert "no such directory. Run karrot pipeline ingest and derive to make the tables" in result.stderr
+    assert "no such directory. karrot pipeline run makes the tables" in result.stderr
 
 
 def test_neither_spark_nor_pandas_is_imported(tables: Path) -> None:

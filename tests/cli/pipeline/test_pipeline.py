@@ -12,13 +12,13 @@ from karrot.cli.pipeline import pipeline
 from karrot.pipeline.store.table_files import OtherFormat
 
 
-def _ingest(*arguments: str, env: dict[str, str | None]) -> tuple[int, str]:
-    ended = CliRunner().invoke(main, ["pipeline", "ingest", "--archive", "a", "--tables", "t", *arguments], env=env)
+def _run(*arguments: str, env: dict[str, str | None]) -> tuple[int, str]:
+    ended = CliRunner().invoke(main, ["pipeline", "run", "--archive", "a", "--tables", "t", *arguments], env=env)
     return ended.exit_code, ended.stderr
 
 
 def test_a_machine_without_java_gets_the_package_to_install(tmp_path: Path) -> None:
-    assert _ingest(env={"JAVA_HOME": None, "PATH": str(tmp_path), "PYSPARK_GATEWAY_PORT": None}) == (
+    assert _run(env={"JAVA_HOME": None, "PATH": str(tmp_path), "PYSPARK_GATEWAY_PORT": None}) == (
         2,
         (
             "karrot: Spark needs Java 17 or newer (Debian: default-jre-headless), and there is no java on the PATH: "
@@ -35,29 +35,27 @@ def test_an_old_java_is_refused(tmp_path: Path, told: str, said: str) -> None:
     java.parent.mkdir()
     java.write_text(f"#!/bin/sh\necho '{told}' >&2\n")
     java.chmod(0o755)
-    assert _ingest(env={"JAVA_HOME": str(tmp_path), "PYSPARK_GATEWAY_PORT": None}) == (
+    assert _run(env={"JAVA_HOME": str(tmp_path), "PYSPARK_GATEWAY_PORT": None}) == (
         2,
         f"karrot: Spark needs Java 17 or newer, and {java} {said}: set JAVA_HOME to a newer Java.\n",
     )
 
 
 def test_a_spark_setting_must_be_a_pair() -> None:
-    code, said = _ingest("--conf", "spark.x", env={})
+    code, said = _run("--conf", "spark.x", env={})
     assert code == 2
     assert "'spark.x' is not KEY=VALUE" in said
 
 
 def test_a_machine_without_pyspark_gets_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    assert _ingest(env={"PYSPARK_GATEWAY_PORT": None}) == (
+    assert _run(env={"PYSPARK_GATEWAY_PORT": None}) == (
         2,
         "karrot: The pipeline runs on PySpark, which is not installed: pip install 'karrot-burrow[spark]'.\n",
     )
 
 
-@pytest.mark.parametrize(
-    "command", ["ingest --archive a --tables t", "stream --archive a --tables t", "stale --tables t"]
-)
+@pytest.mark.parametrize("command", ["run --archive a --tables t", "stream --archive a --tables t", "stale --tables t"])
 def test_an_interval_that_is_no_duration_is_refused_before_spark_starts(command: str) -> None:
     done = CliRunner().invoke(main, ["pipeline", *command.split(), "--every", "often"])
     assert (done.exit_code, done.stderr) == (
@@ -70,8 +68,8 @@ def test_ctrl_c_gives_one_line_and_the_usual_exit_code(monkeypatch: pytest.Monke
     def interrupted(**_asked: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pipeline.commands["ingest"], "callback", interrupted)
-    assert _ingest(env={}) == (130, "karrot: interrupted\n")
+    monkeypatch.setattr(pipeline.commands["run"], "callback", interrupted)
+    assert _run(env={}) == (130, "karrot: interrupted\n")
 
 
 @pytest.mark.parametrize(
@@ -87,21 +85,21 @@ def test_ctrl_c_gives_one_line_and_the_usual_exit_code(monkeypatch: pytest.Monke
     ],
 )
 def test_wrong_source_options_are_refused_before_spark_starts(asked: list[str], said: str) -> None:
-    ended = CliRunner().invoke(main, ["pipeline", "ingest", "--tables", "t", *asked])
+    ended = CliRunner().invoke(main, ["pipeline", "run", "--tables", "t", *asked])
     assert (ended.exit_code, ended.stderr.startswith(f"karrot: {said}")) == (2, True), ended.stderr
 
 
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("derive --day 9999-12-31", "--day is 9999-12-31: it must be from 1970 to 9998"),
-        ("derive --day 2026-11-20 --day 0001-01-01", "--day is 0001-01-01: it must be from 1970 to 9998"),
-        ("derive --longest-gap 25h", "--longest-gap is '25h': it must be"),
-        ("derive --max-lag-seconds nan", "'--max-lag-seconds': nan is not a finite number"),
-        ("derive --objective nan", "'--objective': nan is not a finite number"),
+        ("run --once --day 9999-12-31", "--day is 9999-12-31: it must be from 1970 to 9998"),
+        ("run --once --day 2026-11-20 --day 0001-01-01", "--day is 0001-01-01: it must be from 1970 to 9998"),
+        ("run --longest-gap 25h", "--longest-gap is '25h': it must be"),
+        ("run --max-lag-seconds nan", "'--max-lag-seconds': nan is not a finite number"),
+        ("run --objective nan", "'--objective': nan is not a finite number"),
         ("report --to 0001-01-02", "--to is 0001-01-02: it must be from 1970 to 9998"),
         ("report --from 2025-05-11 --to 9998-12-31", "a report has at most 3,660 days"),
-        ("compact --tables=", "--tables is '': it must be a directory, s3://bucket/prefix or another URL"),
+        ("run --tables=", "--tables is '': it must be a directory, s3://bucket/prefix or another URL"),
     ],
 )
 def test_wrong_numbers_and_days_are_refused_before_spark_starts(command: str, said: str) -> None:
@@ -133,14 +131,24 @@ def test_an_unusable_file_or_table_is_reported_in_one_sentence(
     def fails(**_asked: object) -> None:
         raise failed
 
-    monkeypatch.setattr(pipeline.commands["derive"], "callback", fails)
-    ended = CliRunner().invoke(main, ["pipeline", "derive", "--tables", "t"])
+    monkeypatch.setattr(pipeline.commands["run"], "callback", fails)
+    ended = CliRunner().invoke(main, ["pipeline", "run", "--tables", "t"])
     assert (ended.exit_code, ended.stderr) == (1, f"karrot: {said}\n")
 
 
 def test_every_command_reads_the_setting_for_the_tables_that_pages_and_history_read() -> None:
-    tables = [each for command in pipeline.commands.values() for each in command.params if each.opts == ["--tables"]]
-    assert [each.envvar for each in tables] == ["KARROT_TABLES_DIR"] * len(pipeline.commands)
+    commands = [command for command in pipeline.commands.values() if not command.hidden]
+    tables = [each for command in commands for each in command.params if each.opts == ["--tables"]]
+    assert [each.envvar for each in tables] == ["KARROT_TABLES_DIR"] * len(commands)
+
+
+def test_the_list_of_commands_names_the_replaced_words_in_one_line() -> None:
+    text = CliRunner().invoke(main, ["pipeline", "--help"], terminal_width=200).stdout
+    listed = text.partition("Commands:")[2].partition("\n\n")[0]
+    for name, command in pipeline.commands.items():
+        assert (f"\n  {name} " in listed) != command.hidden
+    [words] = [line for line in text.splitlines() if "earlier releases" in line]
+    assert "ingest, derive, compact" in words
 
 
 _INTERRUPTED_AT_THE_START = """
@@ -165,6 +173,17 @@ main()
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_a_signal_while_spark_starts_ends_the_process_and_its_java(number: signal.Signals) -> None:
-    command = [sys.executable, "-c", _INTERRUPTED_AT_THE_START, "pipeline", "derive", "--tables", "t", str(int(number))]
+    command = [
+        sys.executable,
+        "-c",
+        _INTERRUPTED_AT_THE_START,
+        "pipeline",
+        "run",
+        "--only",
+        "derive",
+        "--tables",
+        "t",
+        str(int(number)),
+    ]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (128 + number, "", "karrot: interrupted\n")

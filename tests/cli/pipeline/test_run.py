@@ -1,9 +1,11 @@
 """The options and the errors of ``karrot pipeline run``, without Spark."""
 
+import re
 import socket
 from datetime import time
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -40,6 +42,50 @@ def test_wrong_options_are_refused_before_spark_starts() -> None:
     assert _run(*archive, "--every", "0s")[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("--only derive --archive a", "--archive needs the step events"),
+        ("--only events,derive --archive a --keep 3d", "--keep needs the step compact"),
+        ("--only offsets", "--only offsets needs --offsets NAME"),
+        ("--only offsets --offsets prod", "Kafka needs --bootstrap-servers"),
+        ("--only derive --offsets prod", "--offsets needs the step offsets"),
+        ("--archive a --ends-every 5s", "--ends-every needs --offsets"),
+        ("--only report", "--only report needs --report FILE"),
+        ("--only derive --day 2026-11-20", "--day needs --once"),
+        ("--only compact --convert", "--convert needs --once"),
+        ("--once --only derive --only compact --convert", "--convert needs --only compact"),
+        ("--once --archive a --convert", "--convert needs --only compact"),
+    ],
+)
+def test_an_option_of_a_step_that_does_not_run_is_refused(asked: str, said: str) -> None:
+    assert _run(*asked.split()) == (2, f"karrot: {said}\n")
+
+
+def test_an_unknown_step_is_refused_with_the_known_ones() -> None:
+    code, said = _run("--only", "derive,ingest")
+    assert (code, said.splitlines()[-1]) == (
+        2,
+        "Error: Invalid value for '--only': 'ingest' is no step: write events, offsets, derive, compact, report",
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "steps"),
+    [
+        ("", ["events", "derive", "compact"]),
+        ("--compact-at never", ["events", "derive"]),
+        ("--report r.html --offsets prod", ["events", "offsets", "derive", "compact", "report"]),
+        ("--only compact --only events,derive --once", ["events", "derive", "compact"]),
+        ("--only derive,compact --compact-at never", ["derive"]),
+        ("--only compact --compact-at never --once", ["compact"]),
+    ],
+)
+def test_the_steps_run_in_one_order_however_they_are_chosen(asked: str, steps: list[str]) -> None:
+    context = _context(*asked.split())
+    assert run._chosen(context, context.params) == steps
+
+
 def test_a_port_in_use_is_refused() -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
@@ -50,9 +96,38 @@ def test_a_port_in_use_is_refused() -> None:
 @pytest.mark.parametrize(("text", "read"), [("02:30", time(2, 30)), ("23:59", time(23, 59)), ("never", None)])
 def test_the_time_of_the_compaction_is_read(text: str, read: time | None) -> None:
     [option] = [each for each in run.run.params if each.name == "compact_at"]
+    assert option.process_value(_context(), text) == read
+
+
+def _context(*arguments: str) -> click.Context:
     above = main.make_context("karrot", ["pipeline"])  # a command takes its option for help from the command above
-    context = run.run.make_context("run", ["--tables", "t"], parent=above)
-    assert option.process_value(context, text) == read
+    return run.run.make_context("run", ["--tables", "t", *arguments], parent=above)
+
+
+@pytest.mark.parametrize(
+    ("word", "call"),
+    [
+        ("ingest --archive a", "run --once --only events --archive a"),
+        ("ingest --once --archive a --json", "run --once --only events --archive a --json"),
+        ("ingest --follow --archive a", "run --only events --every 30s --archive a"),
+        ("ingest --every 5s --follow --archive a", "run --only events --every 5s --archive a"),
+        ("derive --day 2026-11-20 --wait 10m", "run --once --only derive --day 2026-11-20 --wait 10m"),
+        ("compact --convert --keep 30d", "run --once --only compact --convert --keep 30d"),
+    ],
+)
+def test_each_former_command_is_a_call_of_run(word: str, call: str) -> None:
+    name, *given = word.split()
+    [found] = [each for each in run.REPLACED if each.name == name]
+    assert found.written([*given]) == call.split()[1:]
+    context = _context(*call.split()[1:])
+    run._chosen(context, context.params)  # or raises
+
+
+def test_the_help_has_the_options_of_each_step_in_a_section() -> None:
+    text = CliRunner().invoke(main, ["pipeline", "run", "--help"]).stdout
+    [section] = [each for each in text.split("\n\n") if each.startswith("The step compact ")]
+    assert re.findall(r"^  (--[\w-]+)", section, re.MULTILINE) == ["--compact-at", "--keep", "--convert"]
+    assert not {name for _, names in run._STEPS.values() for name in names} - {each.name for each in run.run.params}
 
 
 ASKED = {"cluster": None, "source": "archive"}
@@ -61,18 +136,26 @@ ASKED = {"cluster": None, "source": "archive"}
 @pytest.mark.parametrize(
     ("step", "error", "failure"),
     [
-        ("ingest", ClusterError("timeout", "timed out"), StepFailure("source_away", "Kafka: timed out")),
-        ("ingest", NoRecords("no topic"), StepFailure("source_away", "no topic")),
-        ("ingest", FileNotFoundError("no archive"), StepFailure("source_away", "no archive")),
-        ("derive", FileNotFoundError("no file"), StepFailure("failed", "no file")),
+        ("events", ClusterError("timeout", "timed out"), StepFailure("source_away", "Kafka: timed out")),
+        ("events", NoRecords("no topic"), StepFailure("source_away", "no topic", is_refused=True)),
+        ("events", FileNotFoundError("no archive"), StepFailure("source_away", "no archive", is_refused=True)),
+        ("derive", FileNotFoundError("no file"), StepFailure("failed", "no file", is_refused=True)),
         ("derive", OSError("events is empty"), StepFailure("failed", "events is empty")),
-        ("derive", OSError(28, "No space left"), StepFailure("disk_full", "[Errno 28] No space left")),
+        (
+            "derive",
+            OSError(28, "No space left"),
+            StepFailure(
+                "disk_full",
+                "[Errno 28] No space left. The disk is full: free some space and run the command again. It repeats "
+                "what was not finished.",
+            ),
+        ),
         ("derive", LeaseHeld("run on pod-1 writes"), StepFailure("lease_held", "run on pod-1 writes")),
         ("derive", KeyError("day"), StepFailure("failed", "KeyError: 'day'")),
         (
             "offsets",
             PropertiesError("unknown name"),
-            StepFailure("failed", "unknown name", is_final=True),
+            StepFailure("failed", "unknown name", is_final=True, is_refused=True),
         ),
     ],
 )

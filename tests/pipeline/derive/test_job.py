@@ -256,7 +256,8 @@ def _reading(tables: Tables) -> Iterator[set[tuple[Any, ...]]]:
 
 
 def _command(tables: Tables, command: str, *options: str) -> str:
-    ended = CliRunner().invoke(main, ["pipeline", command, "--tables", tables.directory, *options])
+    asked = ["--once", "--only", command, "--tables", tables.directory, *options]
+    ended = CliRunner().invoke(main, ["pipeline", "run", *asked])
     assert ended.exit_code == 0, ended.output
     return ended.stdout
 
@@ -276,7 +277,7 @@ def test_a_run_without_events_derives_nothing(
 ) -> None:
     assert derive(spark, tables, DeriveRules()) == []
     monkeypatch.setattr(SparkSession, "stop", lambda _self: None)
-    ended = CliRunner().invoke(main, ["pipeline", "derive", "--tables", f"{tables.directory}/misspelt"])
+    ended = CliRunner().invoke(main, ["pipeline", "run", "--only=derive", f"--tables={tables.directory}/misspelt"])
     assert (ended.exit_code, ended.stderr.startswith(f"karrot: {tables.directory}/misspelt: no such dir")) == (2, True)
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from karrot.event import Source
 from karrot.event_json_line import encode
 from karrot.pipeline.ingest.event_sources import EventsFromArchive
-from karrot.pipeline.ingest.job import Ingest, IngestSummary
+from karrot.pipeline.ingest.job import Ingest
 from karrot.pipeline.publish_to_cloudwatch import NEWEST, Fanout, Published, Publisher, newest, notes_beside
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.streaming_queries import run_queries
@@ -31,6 +31,7 @@ from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, aws_environ
 from support.reporters.injected_faults import UNAVAILABLE
 from support.reporters.reporter_context import options_of
 from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
+from support.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM is slow on a busy machine
 
@@ -162,7 +163,6 @@ def test_cloudwatch_and_the_tables_do_not_wait_for_each_other(
     """CloudWatch is down until the tables are written; then a driver dies between a send and its commit."""
     rig = StreamRig(spark, tmp_path, clock, fakes[1])
     rig.write(1, [rig.line(1, 5), b"no line of ours\n", rig.line(2, 7)])
-    written, lines = threading.Event(), list[IngestSummary]()
     rig.fake.stand(UNAVAILABLE)
 
     class Died(Fanout):
@@ -170,23 +170,17 @@ def test_cloudwatch_and_the_tables_do_not_wait_for_each_other(
             super().take(lines, batch)
             raise InterruptedError("killed before the commit")
 
-    def tables_written(summary: IngestSummary) -> None:
-        lines.append(summary)
-        written.set()
-
     def until_then(_seconds: float) -> bool:
-        assert written.wait(120)
+        wait_for(lambda: ingest.total.events == 2, 120)
         rig.fake.clear()
         return False
 
     job, told = rig.fanout(monkeypatch, Died)
     job.publisher.wait = until_then
-    ingest = Ingest(
-        spark, EventsFromArchive(str(tmp_path / "archive")), Tables(str(tmp_path / "tables")), tell=tables_written
-    )
+    ingest = Ingest(spark, EventsFromArchive(str(tmp_path / "archive")), Tables(str(tmp_path / "tables")))
     with pytest.raises(StreamingQueryException, match="before the commit"):
         run_queries([ingest.start(), job.start()], stop=threading.Event(), follow=False)
-    assert [(one.events, one.quarantined) for one in lines] == [(2, 1)]
+    assert (ingest.total.batches, ingest.total.events, ingest.total.quarantined) == (1, 2, 1)
     assert [(one.events, one.sent, one.is_lost, one.problem[:12]) for one in told] == [(1, 2, False, "unavailable:")]
 
     # A new process, which knows only the notes, gets the same batch again together with newer events.

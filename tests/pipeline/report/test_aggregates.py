@@ -302,7 +302,7 @@ def test_days_without_tables_give_one_sentence(spark: "SparkSession", tables: Ta
     assert str(refused.value) == (
         f"{tables.directory} has no day from 2026-11-22 to 2026-11-22; it has 2026-11-16 to 2026-11-17"
     )
-    with pytest.raises(NothingToReportError, match="no derived tables: run karrot pipeline derive"):
+    with pytest.raises(NothingToReportError, match="no derived tables: run karrot pipeline run --once --only derive"):
         period_of(spark, Tables(f"{tables.directory}/none"), None, None)
 
 

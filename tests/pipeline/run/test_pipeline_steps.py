@@ -32,27 +32,34 @@ def _at(day: int, hour: int, minute: int) -> datetime:
     return datetime(2025, 5, day, hour, minute, tzinfo=UTC)
 
 
-def test_a_turn_ingests_derives_and_compacts(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_steps_write_events_derive_and_compact(spark: SparkSession, tmp_path: Path) -> None:
     archive, tables = tmp_path / "archive", tmp_path / "tables"
     jobs, registry, _ = _jobs(spark, tables, _at(12, 3, 0))
-    ingest, stop = partial(jobs.ingest, partial(EventsFromArchive, str(archive)), ""), Event()
+    take, stop = partial(jobs.events, partial(EventsFromArchive, str(archive)), ""), Event()
     for first in (1, 4):
         write_segment(archive, first, [segment_line(seq) for seq in range(first, first + 3)])
-        done = ingest(stop)
+        done = take(stop)
         assert not stop.is_set(), "the end of a step does not stop the process"
         assert done.rows == {"events": 3, "partitions": 3, "quarantine": 0}
         assert done.text == "3 lines of 1 segments = 3 events + 0 quarantined + 0 duplicates; 3 partitions"
-    assert jobs.derive(DeriveRules(), Event()).text == "derived 1 day"
+    derived = jobs.derive(DeriveRules(), [], Event())
+    assert derived == ("derived 1 day, 2025-05-11 to 2025-05-11", {"days": ["2025-05-11"]}, {})
     assert registry.get_sample_value("karrot_pipeline_newest_event_timestamp_seconds") == HOUR_MS / 1000 + 6
-    assert jobs.compact(timedelta(days=400), Event()).text == "merged 4 files into 2, dropped 0 days"
-    assert jobs.derive(DeriveRules(), Event()).text == "derived 0 days", "compaction changes no row"
+    compacted = jobs.compact(timedelta(days=400), None, Event())
+    assert compacted is not None
+    assert compacted.text == "merged 4 files into 2, dropped 0 days"
+    assert compacted.details == {"files_before": 4, "files_after": 2, "dropped": [], "converted": 0}
+    assert jobs.derive(DeriveRules(), [], Event()).text == "nothing changed", "compaction changes no row"
+    report = jobs.report(tmp_path / "report.html", Event())
+    assert report.text == f"{tmp_path}/report.html: {report.details['headline']}"
+    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
 
 
 def test_an_archive_that_does_not_exist_yet_is_named(spark: SparkSession, tmp_path: Path) -> None:
     jobs, _, _ = _jobs(spark, tmp_path / "tables", _at(12, 3, 0))
     with pytest.raises(FileNotFoundError, match="this directory of the archive does not exist"):
-        jobs.ingest(partial(EventsFromArchive, str(tmp_path / "archive")), "", Event())
-    assert jobs.derive(DeriveRules(), Event()).text == "derived 0 days"
+        jobs.events(partial(EventsFromArchive, str(tmp_path / "archive")), "", Event())
+    assert jobs.derive(DeriveRules(), [], Event()).text == "nothing changed"
 
 
 def test_the_tables_are_compacted_once_a_day_after_the_hour(spark: SparkSession, tmp_path: Path) -> None:
@@ -63,8 +70,9 @@ def test_the_tables_are_compacted_once_a_day_after_the_hour(spark: SparkSession,
     assert not is_due()
     clock.jump(round(timedelta(minutes=30).total_seconds() * 1000))  # 02:30
     assert is_due()
-    jobs.compact(timedelta(days=400), Event())
+    assert jobs.compact(timedelta(days=400), NIGHT, Event()) is not None
     assert not is_due()
+    assert jobs.compact(timedelta(days=400), NIGHT, Event()) is None
     assert not _jobs(spark, tmp_path, _at(13, 5, 0))[0].compact_is_due(NIGHT), "a restart does not compact again"
     assert _jobs(spark, tmp_path, _at(15, 1, 0))[0].compact_is_due(NIGHT), "a process that was down at night"
 
@@ -73,7 +81,7 @@ def test_a_damaged_note_of_the_compaction_counts_as_long_ago(spark: SparkSession
     (tmp_path / "_compacted").write_text("soon")
     jobs, _, _ = _jobs(spark, tmp_path, _at(12, 14, 0))
     assert jobs.compact_is_due(NIGHT)
-    jobs.compact(timedelta(days=400), Event())
+    jobs.compact(timedelta(days=400), NIGHT, Event())
     assert date.fromisoformat((tmp_path / "_compacted").read_text()) == date(2025, 5, 12)
 
 
@@ -96,10 +104,10 @@ def test_a_session_that_runs_is_alive(spark: SparkSession) -> None:
 def test_a_step_whose_tables_another_command_writes_fails_with_its_name(spark: SparkSession, tmp_path: Path) -> None:
     write_segment(tmp_path / "archive", 1, [segment_line(1)])
     jobs, _, _ = _jobs(spark, tmp_path / "tables", _at(12, 3, 0))
-    ingest = partial(jobs.ingest, partial(EventsFromArchive, str(tmp_path / "archive")), "")
+    take = partial(jobs.events, partial(EventsFromArchive, str(tmp_path / "archive")), "")
     with (
         writing(spark, jobs.tables, EVENTS, "karrot pipeline stream"),
         pytest.raises(LeaseHeld, match=r"karrot pipeline stream .*is writing these tables"),
     ):
-        ingest(Event())
-    assert ingest(Event()).rows["events"] == 1, "the lease is free again"
+        take(Event())
+    assert take(Event()).rows["events"] == 1, "the lease is free again"

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from structlog.testing import capture_logs
 
-from karrot.cli.pipeline.job_errors import in_a_sentence, why_it_failed
+from karrot.cli.pipeline.job_errors import explained, why_it_failed
 from karrot.history.days_with_data import Derived, Note, note_of
 from karrot.history.delta_tables import DataFile
 from karrot.pipeline.schemas_and_conversions import (
@@ -372,10 +372,10 @@ def test_a_full_disk_during_a_commit_is_an_error_that_says_what_to_do(spark: Spa
             (volume / "filling").write_bytes(bytes(1 << 20))
         with pytest.raises(UnreadableTable) as failed:
             _replace(tables, spark, _NEXT, "b")
-        ending = in_a_sentence(failed.value, {})
+        ending = explained(failed.value, {})
         assert ending is not None
-        assert "/status_intervals cannot be written: " in ending.message
-        assert ending.message.endswith(
+        assert "/status_intervals cannot be written: " in ending.reason
+        assert ending.reason.endswith(
             "No space left on device (os error 28). The disk is full: free some space and run the command again. It "
             "repeats what was not finished."
         )
@@ -430,7 +430,7 @@ def test_tables_of_the_first_alpha_are_converted_once_and_refused_before(spark: 
         frame.write.parquet(str(tmp_path / "commits" / f"day={day}" / f"batch_id=old-{number}"))
     (tmp_path / "lag_minute" / "day=2026-11-20").mkdir(parents=True)
     with (
-        pytest.raises(table_files.OtherFormat, match="karrot pipeline compact --convert"),
+        pytest.raises(table_files.OtherFormat, match="karrot pipeline run --once --only compact --convert"),
         writing(spark, tables, EVENTS, "a command"),
     ):
         pass

@@ -43,12 +43,12 @@ def tables(directory: str) -> Tables:
 def test_a_second_writer_ends_with_the_name_of_the_first(spark: SparkSession, tables: Tables) -> None:
     clock = ManualClock(wall=1_800_000_000_000)
     with (
-        writing(spark, tables, EVENTS, "karrot pipeline ingest", clock=clock),
+        writing(spark, tables, EVENTS, "karrot pipeline run", clock=clock),
         pytest.raises(LeaseHeld) as refused,
         writing(spark, tables, EVENTS, "karrot pipeline stream"),
     ):
         pytest.fail("two writers at a time")
-    assert f"karrot pipeline ingest (process {os.getpid()} on " in str(refused.value)
+    assert f"karrot pipeline run (process {os.getpid()} on " in str(refused.value)
     assert ", since 2027-01-15 08:00:00 UTC) is writing these tables" in str(refused.value)
     assert "--wait 10m" in str(refused.value)
 
@@ -119,7 +119,7 @@ def test_tables_of_a_newer_karrot_are_not_written(spark: SparkSession, tables: T
 
 
 def _hold(path: Path, ready: "multiprocessing.synchronize.Event") -> None:
-    KernelLock(path).take(Holder("karrot pipeline ingest", "here", os.getpid()))
+    KernelLock(path).take(Holder("karrot pipeline run", "here", os.getpid()))
     ready.set()
     signal.pause()
 
@@ -140,7 +140,7 @@ def _other_process(target: Callable[..., None], path: Path) -> Iterator[int]:
 def test_the_local_lease_of_a_killed_process_ends_at_once(tmp_path: Path) -> None:
     lock, mine = KernelLock(tmp_path / "events"), Holder("karrot pipeline stream", "here", 1)
     with _other_process(_hold, tmp_path / "events") as pid:
-        assert lock.take(mine) == Holder("karrot pipeline ingest", "here", pid)
+        assert lock.take(mine) == Holder("karrot pipeline run", "here", pid)
     assert lock.take(mine) is None
     lock.release(mine)
 
@@ -153,10 +153,10 @@ def _lock_as_a_jvm(path: Path, ready: "multiprocessing.synchronize.Event") -> No
 
 
 def test_the_local_lease_of_a_killed_command_ends_with_its_jvm(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "events").write_text('{"command": "karrot pipeline ingest", "host": "here"}')
+    (tmp_path / "events").write_text('{"command": "karrot pipeline run", "host": "here"}')
     lock, mine = KernelLock(tmp_path / "events", spark), Holder("karrot pipeline stream", "here", 1)
     with _other_process(_lock_as_a_jvm, tmp_path / "events.jvm"):
-        assert lock.take(mine) == Holder("karrot pipeline ingest", "here")
+        assert lock.take(mine) == Holder("karrot pipeline run", "here")
     assert lock.take(mine) is None
     lock.release(mine)
 

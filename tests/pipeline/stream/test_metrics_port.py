@@ -1,14 +1,14 @@
 """The port with the metrics of ``karrot pipeline run``, over real sockets."""
 
 from datetime import timedelta
-from typing import NoReturn
+from threading import Event
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from karrot.pipeline.run.step_loop import LEASE_HELD_BY_OTHER, PIPELINE_METRICS, TURNS, RunMetrics, TurnHealth, TurnLoop
+from karrot.pipeline.run.step_loop import LEASE_HELD_BY_OTHER, PIPELINE_METRICS, TURNS, RunMetrics, TurnLoop
 from karrot.pipeline.stream.metrics_and_health_server import MetricsPort
 from support.manual_clock import ManualClock
 
@@ -35,7 +35,7 @@ def test_a_scrape_has_every_declared_metric() -> None:
     registry = CollectorRegistry()
     metrics = RunMetrics(started_s=100, interval_s=900)
     registry.register(metrics)
-    metrics.failed("ingest", "lease_held")
+    metrics.failed("events", "lease_held")
     metrics.add(TURNS, 1, "failed")
     metrics.set(LEASE_HELD_BY_OTHER, 1)
     with MetricsPort(registry, 0, lambda: None) as served:
@@ -68,19 +68,13 @@ def test_a_port_in_use_is_refused() -> None:
 
 
 def test_the_process_is_unhealthy_if_a_turn_takes_too_long_or_spark_has_ended() -> None:
-    clock, alive = ManualClock(), [True]
-    health = TurnHealth(clock, timedelta(hours=6))
-    assert health() is None, "Spark starts"
-    turns = TurnLoop([], timedelta(minutes=15), clock, RunMetrics(started_s=0, interval_s=900), explain=_unexpected)
-    health.watched = (turns, lambda: alive[-1])
-    assert health() is None
+    clock, limit = ManualClock(), timedelta(hours=6)
+    turns = TurnLoop(timedelta(minutes=15), clock, RunMetrics(started_s=0, interval_s=900), Event())
+    assert turns.problem(limit) is None, "Spark starts"
     turns.started_ms = clock.boot_ms()
     clock.advance(6 * 3_600_000 + 1)
-    assert health() == "a turn has been running for more than 6 h"
+    assert turns.problem(limit) == "a turn has been running for more than 6 h"
     turns.started_ms = None
-    alive.append(False)
-    assert health() == "Spark has ended"
-
-
-def _unexpected(_step: str, error: Exception) -> NoReturn:
-    raise error
+    assert turns.problem(limit) is None
+    turns.is_alive = lambda: False
+    assert turns.problem(limit) == "Spark has ended"

@@ -31,7 +31,7 @@ _OF_LAG = "lag_min", "lag_max", "lag_avg", "lag_last", "lag_seconds_max", "cover
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The options of ``karrot pipeline derive``, with its defaults."""
+    """The options of the step ``derive``, with its defaults."""
 
     silence_ms: int = 300_000
     longest_ms: int = 600_000
