@@ -63,7 +63,7 @@ def see_owners(
     """Count the polls without an owner, before the rings get the new offsets. Return whether an offset moved.
 
     A poll counts if the group is Stable and owns other topics. If the group reads a left topic again, the topic gets
-    new rings.
+    new rings. If all members go before the topic is left, the group has stopped reading all its topics.
     """
     newest = {place: ring.window.slots[-1] for place, ring in rings.items()}
     moved = {at.topic for at, sample in newest.items() if sample and committed.get(at, sample.offset) != sample.offset}
@@ -71,7 +71,8 @@ def see_owners(
     for place, ring in list(rings.items()):
         if place.topic in read and ring.is_left:
             del rings[place]
-        ring.unowned = 0 if place.topic in read else ring.unowned + bool(described.topics)
+        is_read = place.topic in read or (described.state == "Empty" and not ring.is_left)
+        ring.unowned = 0 if is_read else ring.unowned + bool(described.topics)
     return bool(moved)
 
 
