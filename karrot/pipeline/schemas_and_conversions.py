@@ -130,13 +130,16 @@ ENDS: Final = _table(
 LAG_MINUTE: Final = _table(
     f"""{_GROUP}, minute timestamp, count bigint,
     lag_min bigint, lag_max bigint, lag_avg double, lag_last bigint, lag_seconds_max double,
-    worst_status string, not_ok bigint, coverage double, uncommitted bigint"""
+    worst_status string, not_ok bigint, coverage double, uncommitted bigint, complete double,
+    lag_seconds_kind string"""
 )
 """One row per group and minute. ``count``, ``worst_status`` and ``not_ok`` come from events.
 
 In a row without ``coverage``, the lag comes from events. Otherwise the lag comes from commits, and ``coverage`` is the
 share of the group's partitions whose lag is known. ``uncommitted`` is the number of partitions that hold messages but
-have no committed offset. The lag of these partitions is unknown.
+have no committed offset. The lag of these partitions is unknown. If ``complete`` is below 1, the lag can leave out
+partitions: it is ``coverage``, or the lowest ``complete`` of the events. ``lag_seconds_kind`` is the least exact kind
+of the values of which ``lag_seconds_max`` is the largest.
 """
 
 INCIDENTS: Final = _table(
@@ -179,14 +182,16 @@ OFFSETS_MINUTE: Final = _table(
 
 PARTITION_LAG_MINUTE: Final = _table(
     f"""{_PARTITION_MINUTE}, as_of timestamp, committed_offset bigint, committed_at timestamp, end_offset bigint,
-    lag bigint, lag_seconds double, method string, commits bigint, negative bigint, owner string"""
+    lag bigint, lag_seconds double, method string, commits bigint, negative bigint, owner string,
+    start_offset bigint, state string"""
 )
 """One row per partition and minute: the lag from commits and log ends.
 
 ``as_of`` is the time of the minute's newest commit or, without a commit, of its newest log-end sample. ``method`` says
 how ``lag_seconds`` is known: ``observed``, ``interpolated`` between two samples, or ``unknown``. If the commit is
-beyond the known log end, ``negative`` is 1 and the lag is 0. If ``committed_offset`` is NULL, the offset was deleted in
-this minute.
+beyond the known log end, ``negative`` is 1. ``state`` is NULL, ``BEYOND_END``, ``LEFT`` or ``NEVER_COMMITTED``, as in
+`karrot.event`, and a row with a state has no lag. If ``committed_offset`` is NULL without a state, the offset was
+deleted in this minute.
 """
 
 REBALANCES: Final = _table(

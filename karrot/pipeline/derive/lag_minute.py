@@ -10,11 +10,13 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.event import Status
+from karrot.event import LEFT, AgeKind, Status
 from karrot.pipeline.derive.status_intervals import severity, status_named
 from karrot.pipeline.schemas_and_conversions import GROUP, LAG_MINUTE, LOG, PARTITION, columns_of
 
 _SEQ_BITS = 47
+_KINDS: Final = tuple(kind.name.lower() for kind in AgeKind)
+"""How exactly a lag in seconds is known, the least exact kind last."""
 
 
 def lag_minute(events: DataFrame) -> DataFrame:
@@ -25,6 +27,7 @@ def lag_minute(events: DataFrame) -> DataFrame:
     """
     lag = F.col("total_lag")
     worst = F.max(severity("status"))
+    kind = F.array_position(F.array(*map(F.lit, _KINDS)), F.col("lag_seconds_kind")).cast("int") - 1
     # The millisecond and the sequence number, packed into one long. With a struct, Spark would use a sort instead of a
     # hash aggregate.
     milliseconds, seq = F.pmod(F.col("received_at_ms"), F.lit(60_000)), F.col("seq")
@@ -42,7 +45,10 @@ def lag_minute(events: DataFrame) -> DataFrame:
             F.count_if(severity("status") > Status.OK).alias("not_ok"),
             F.lit(None).cast("double").alias("coverage"),
             F.lit(None).cast("bigint").alias("uncommitted"),
+            F.min("complete").alias("complete"),
+            F.max(F.when(F.col("lag_seconds").isNotNull(), kind)).alias("kind"),
         )
+        .withColumn("lag_seconds_kind", F.get(F.array(*map(F.lit, _KINDS)), F.col("kind")))
         .select(*columns_of(LAG_MINUTE), F.to_date("minute").alias("day"))
     )
 
@@ -50,7 +56,7 @@ def lag_minute(events: DataFrame) -> DataFrame:
 _GROUP_DAY: Final = (*GROUP, "day")
 _MINUTE: Final = timedelta(minutes=1)
 _MOST: Final = 0.5
-_OF_LAG: Final = ("lag_min", "lag_max", "lag_avg", "lag_last", "lag_seconds_max")
+_OF_LAG: Final = ("lag_min", "lag_max", "lag_avg", "lag_last", "lag_seconds_max", "complete", "lag_seconds_kind")
 
 
 def unheard(lags: DataFrame, listings: DataFrame) -> DataFrame:
@@ -63,9 +69,10 @@ def unheard(lags: DataFrame, listings: DataFrame) -> DataFrame:
 def as_listings(lags: DataFrame) -> DataFrame:
     """Turn ``partition_lag_minute`` into samples for `rates_minute`.
 
-    A commit beyond the log end is left out, because it says nothing about the growth of the log.
+    A commit beyond the log end or before the log start is left out: with it, the lag says nothing about the log end.
     """
-    known = lags.where(F.col("lag").isNotNull() & (F.col("negative") == 0))
+    is_within = (F.col("negative") == 0) & ~(F.col("start_offset") > F.col("committed_offset")).eqNullSafe(F.lit(True))
+    known = lags.where(F.col("lag").isNotNull() & is_within)
     return known.select(
         F.xxhash64(*GROUP).alias("group"),
         *PARTITION,
@@ -85,7 +92,7 @@ def filled(lags: DataFrame, seen: DataFrame, longest: timedelta) -> DataFrame:
     ``seen`` are `karrot.pipeline.derive.lag_seconds.log_end_samples`.
     """
     next_minute = F.lead("minute").over(Window.partitionBy(*PARTITION, "day").orderBy("minute"))
-    taken_back = F.col("committed_offset").isNull()
+    taken_back = F.col("committed_offset").isNull() & F.col("state").isNull()
     holds = F.when(taken_back, F.lit(_MINUTE)).otherwise(F.lit(longest))
     midnight = F.date_add("day", 1).cast("timestamp")
     until = F.least(next_minute, F.col("minute") + holds, midnight)
@@ -96,7 +103,7 @@ def filled(lags: DataFrame, seen: DataFrame, longest: timedelta) -> DataFrame:
     return (
         own.join(_sizes(lags, seen), on=[*_GROUP_DAY, "topic"])
         .withColumn("minute", F.col("held_minute"))
-        .select(*PARTITION, "day", "minute", "committed_offset", "lag", "lag_seconds", "owner", "partitions")
+        .select(*PARTITION, "day", "minute", "committed_offset", "lag", "lag_seconds", "owner", "state", "partitions")
     )
 
 
@@ -117,13 +124,14 @@ def spread(rows: DataFrame) -> DataFrame:
 
 
 def group_lags(rows: DataFrame) -> DataFrame:
-    """Make rows of ``lag_minute`` from `filled` rows, without events.
+    """Make rows of ``lag_minute`` from `filled` rows, without events. The partitions of left topics do not count.
 
-    ``is_whole`` is true if the lag of every committed partition is known.
+    If the lag in seconds of a partition with lag is unknown, the largest known one is a lower bound. ``is_whole`` is
+    true if the lag of every committed partition is known.
     """
     topics = rows.select(*_GROUP_DAY, "topic", "partitions").distinct()
     whole = topics.groupBy(*_GROUP_DAY).agg(F.sum("partitions").alias("partitions"))
-    lag = F.try_sum("lag")
+    lag, is_left = F.try_sum("lag"), F.col("state").eqNullSafe(LEFT)
     by_minute = rows.groupBy(*_GROUP_DAY, "minute").agg(
         lag.alias("lag_min"),
         lag.alias("lag_max"),
@@ -131,19 +139,29 @@ def group_lags(rows: DataFrame) -> DataFrame:
         lag.alias("lag_last"),
         F.max("lag_seconds").alias("lag_seconds_max"),
         F.count("lag").alias("known"),
-        F.count("committed_offset").alias("committed"),
+        F.count(F.when(F.col("state").isNull(), F.col("committed_offset"))).alias("whole"),
+        F.count(F.when(~is_left, F.col("committed_offset"))).alias("committed"),
+        F.count("lag_seconds").alias("timed"),
+        F.collect_set(F.when(is_left, F.struct("topic", "partitions"))).alias("left"),
     )
+    left = F.aggregate("left", F.lit(0).cast("bigint"), lambda total, one: total + one.partitions)
+    coverage = F.coalesce(F.try_divide("known", "partitions"), F.lit(0.0))
+    is_exact = (F.col("known") == F.col("partitions")) & (F.col("timed") == F.col("known"))
+    exactness = F.when(is_exact, _KINDS[AgeKind.EXACT]).otherwise(_KINDS[AgeKind.AT_LEAST])
     return (
         by_minute.join(whole, on=list(_GROUP_DAY))
+        .withColumn("partitions", F.col("partitions") - left)
         .select(
             "*",
             F.lit(0).cast("bigint").alias("count"),
             F.lit(None).cast("string").alias("worst_status"),
             F.lit(0).cast("bigint").alias("not_ok"),
-            (F.col("known") / F.col("partitions")).alias("coverage"),
+            coverage.alias("coverage"),
             (F.col("partitions") - F.col("committed")).alias("uncommitted"),
+            coverage.alias("complete"),
+            F.when(F.col("lag_seconds_max").isNotNull(), exactness).alias("lag_seconds_kind"),
         )
-        .select(*columns_of(LAG_MINUTE), "day", (F.col("known") == F.col("committed")).alias("is_whole"))
+        .select(*columns_of(LAG_MINUTE), "day", (F.col("known") == F.col("whole")).alias("is_whole"))
     )
 
 

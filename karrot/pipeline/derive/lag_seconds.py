@@ -73,7 +73,7 @@ def _agreeing(samples: DataFrame, within: Sequence[str]) -> DataFrame:
 
 
 def sample_spans(seen: DataFrame, longest: timedelta, *, within: Sequence[str] = LOG) -> DataFrame:
-    """Pair each sample with the next: ``within``, ``life``, ``at_ms``, ``end_offset``, ``next_ms``, ``next_offset``.
+    """Pair each sample with the next one, in the columns ``next_ms`` and ``next_offset``, and number its ``life``.
 
     The next sample is NULL if it came more than ``longest`` after this sample. It is also NULL if its log end is lower.
     In that case, the topic was created again, and another ``life`` begins.
@@ -87,12 +87,13 @@ def sample_spans(seen: DataFrame, longest: timedelta, *, within: Sequence[str] =
         *within,
         "at_ms",
         "end_offset",
+        "start_offset",
         F.coalesce(fell, F.lit(False)).alias("fell"),
         F.when(follows, next_ms).alias("next_ms"),
         F.when(follows, next_offset).alias("next_offset"),
     )
     life = F.count_if("fell").over(in_time).alias("life")
-    return paired.select(*within, life, "at_ms", "end_offset", "next_ms", "next_offset")
+    return paired.select(*within, life, "at_ms", "end_offset", "start_offset", "next_ms", "next_offset")
 
 
 def with_last(
@@ -117,12 +118,12 @@ def with_last(
 
 
 def seconds_behind() -> Column:
-    """How long before ``at_ms`` the log end was at ``committed_offset``; NULL without a sample on both sides of it.
+    """How long before ``at_ms`` the log end was at ``position``; NULL without a sample on both sides of it.
 
     The rows have their ``lag``, and in ``crossed`` the last sample before the log grew beyond that offset.
     """
-    sample, committed = F.col("crossed"), F.col("committed_offset")
-    since, grown = (F.try_subtract(each, sample.end_offset) for each in (committed, sample.next_offset))
+    sample, position = F.col("crossed"), F.col("position")
+    since, grown = (F.try_subtract(each, sample.end_offset) for each in (position, sample.next_offset))
     share = F.try_divide(since, grown)
     ended_ms = sample.at_ms + share * (sample.next_ms - sample.at_ms)
     seconds = rounded((F.col("at_ms") - ended_ms) / 1000, 3)

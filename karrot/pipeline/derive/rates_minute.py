@@ -10,6 +10,7 @@ from datetime import timedelta
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from karrot.event import LEFT
 from karrot.pipeline.schemas_and_conversions import EVENT, GROUP, PARTITION, RATES_MINUTE, columns_of, rounded
 
 _MINUTE_MS = 60_000
@@ -23,13 +24,15 @@ _SAMPLE = (*PARTITION, "seq", "received_at", "owner", "end_offset", "current_lag
 def whole_listings(events: DataFrame, partitions: DataFrame) -> DataFrame:
     """Keep ``partitions`` of events that list all partitions of their group; a webhook lists only the bad partitions.
 
+    ``partition_count`` has no partitions of topics that the group has left, so these are left out first.
     The rows have the columns that rates and skew need, and ``group``, a hash of the group. All rows of a group are in
     one partition of the frame, so whatever is computed within a group needs no other shuffle. A union with the events
     and one sort by a number cost less than a join.
     """
     group = F.xxhash64(*GROUP).alias("group")
     counts = events.where(F.col("partition_count") > 0).select(group, *EVENT, "partition_count")
-    listed = partitions.select(group, "log_id", *_SAMPLE, F.lit(None).cast("bigint").alias("partition_count"))
+    read = partitions.where(~F.col("status").eqNullSafe(LEFT))
+    listed = read.select(group, "log_id", *_SAMPLE, F.lit(None).cast("bigint").alias("partition_count"))
     # The sort begins with the number of the event, which almost always decides.
     of_event = Window.partitionBy("seq", "group", "log_id")
     listed_in_all = F.max("partition_count").over(of_event)

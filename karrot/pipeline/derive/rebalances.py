@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from karrot.pipeline.schemas_and_conversions import GROUP, PARTITION, REBALANCES, columns_of
 
-_FOREVER_MS: Final = 2**63 - 1
+FOREVER_MS: Final = 2**63 - 1
 
 
 def group_records(members: DataFrame, day: date) -> DataFrame:
@@ -29,13 +29,13 @@ def group_records(members: DataFrame, day: date) -> DataFrame:
         F.size(F.collect_set("member_id")).alias("members"), F.sort_array(F.collect_set(owned)).alias("owned")
     )
     in_log = Window.partitionBy(*GROUP).orderBy("log_ts_ms", "log_offset")
-    until_ms, previous = F.lead("log_ts_ms", 1, _FOREVER_MS), F.lag(F.struct("generation", "owned"))
+    until_ms, previous = F.lead("log_ts_ms", 1, FOREVER_MS), F.lag(F.struct("generation", "owned"))
     return records.withColumns({"until_ms": until_ms.over(in_log), "before": previous.over(in_log)})
 
 
 def newest(records: DataFrame) -> DataFrame:
     """Keep each group's newest record. The next day begins with these records."""
-    return records.where(F.col("until_ms") == _FOREVER_MS).drop("before")
+    return records.where(F.col("until_ms") == FOREVER_MS).drop("before")
 
 
 def rebalances(records: DataFrame) -> DataFrame:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.event import Status
+from karrot.event import NO_PROBLEM, Status
 from karrot.pipeline.schemas_and_conversions import (
     EVENT,
     GROUP,
@@ -60,7 +60,7 @@ def verdict_runs(
     observed, received = F.col("observed_at_ms"), F.col("received_at_ms")
     # An impossible time, after the receipt or over a day before it, is replaced by the time of receipt.
     at_ms = F.when(observed.between(received - _OLDEST_MS, received), observed).otherwise(received)
-    bad = partitions.where(severity("status") > Status.OK)
+    bad = partitions.where(~F.col("status").isin(*sorted(NO_PROBLEM)))
     bad_topics = bad.groupBy(*EVENT).agg(F.array_sort(F.collect_set("topic")).alias("topics"))
     newest_before = F.max("at_ms").over(arrival.rowsBetween(Window.unboundedPreceding, -1))
     heard = events.withColumn("piece", piece_of("received_at"))

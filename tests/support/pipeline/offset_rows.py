@@ -1,6 +1,7 @@
 """Makes rows of the tables ``commits``, ``ends`` and ``members``; seconds count from `row_times.MIDNIGHT`."""
 
 import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from support.pipeline.row_times import epoch_ms, second_at
@@ -23,24 +24,29 @@ def commit_row(
     return _record(seconds) | row | ({} if tombstone else told)
 
 
-def member_rows(seconds: float, consumer: str, generation: int, assigned: dict[str, list[int]]) -> list[dict[str, Any]]:
-    """Make the rows of ``members`` of one record: each member with its partitions of topic ``t``."""
+def member_rows(
+    seconds: float, consumer: str, generation: int, assigned: Mapping[str, Sequence[int | tuple[str, int]]]
+) -> list[dict[str, Any]]:
+    """Make the rows of ``members`` of one record: each member with its partitions, by default of topic ``t``."""
     record = _record(seconds) | {"consumer": consumer, "generation": generation, "protocol": "range"}
     told = [
         record | {"leader": min(assigned), "member_id": name, "client_host": f"/{name}"} | had
         for name, partitions in assigned.items()
-        for had in [{"topic": "t", "partition": one} for one in partitions] or [{}]
+        for places in [[("t", one) if isinstance(one, int) else one for one in partitions]]
+        for had in [{"topic": topic, "partition": one} for topic, one in places] or [{}]
     ]
     return told or [record]
 
 
-def log_end_row(seconds: float, end_offset: int, topic: str = "t", partition: int = 0) -> dict[str, Any]:
+def log_end_row(
+    seconds: float, end_offset: int, topic: str = "t", partition: int = 0, *, start: int = 0
+) -> dict[str, Any]:
     """Make a row of ``ends``."""
     return {
         "cluster": "c",
         "topic": topic,
         "partition": partition,
-        "start_offset": 0,
+        "start_offset": start,
         "end_offset": end_offset,
         "observed_at": second_at(seconds),
         "observed_at_ms": epoch_ms(second_at(seconds)),

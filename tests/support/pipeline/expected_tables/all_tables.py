@@ -26,7 +26,17 @@ from support.pipeline.expected_tables.verdicts import incidents, status_interval
 
 Rows = list[dict[str, Any]]
 
-_OF_LAG = "lag_min", "lag_max", "lag_avg", "lag_last", "lag_seconds_max", "coverage", "uncommitted"
+_OF_LAG = (
+    "lag_min",
+    "lag_max",
+    "lag_avg",
+    "lag_last",
+    "lag_seconds_max",
+    "coverage",
+    "uncommitted",
+    "complete",
+    "lag_seconds_kind",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ _LARGEST_LAG = 2**53 - 1
 _LONGEST_LINE = 32 << 20
 _RAW_BYTES = 64 << 10
 _SEGMENT = re.compile(r"[0-9a-f]+-\d+-\d+-(?P<lines>\d+)\.jsonl\.gz")
-_BAD = ("WARN", "STOP", "STALL", "REWIND")
 
 _INTEGER, _NUMBER = (int,), (int, float)
 _PARTITION_TYPES: dict[str, tuple[type, ...]] = {
@@ -58,7 +57,7 @@ class Listed:
     @property
     def is_bad(self) -> bool:
         """Whether the partition is worse than OK."""
-        return self.status in _BAD
+        return self.status not in {"OK", "LEFT", "ABANDONED"}
 
     @property
     def log_end(self) -> int | None:
@@ -217,7 +216,8 @@ def event_of(values: Mapping[str, Any]) -> Event:
         total_lag=lag(values.get("total_lag")),
         partitions=partitions,
         worst=_listed(values["max_partition"]) if values.get("max_partition") else None,
-        lists_all=values.get("partition_count") is not None and len(partitions) == values["partition_count"] > 0,
+        lists_all=values.get("partition_count") is not None
+        and sum(one.status != "LEFT" for one in partitions) == values["partition_count"] > 0,
         columns=values,
     )
 

@@ -47,7 +47,7 @@ def held_rows(lags: Iterable[Mapping[str, Any]], longest_ms: int) -> dict[GroupD
 
 def _holds(row: Mapping[str, Any], longest_ms: int) -> int:
     """Return how long a row holds. A deleted offset holds only in its own minute."""
-    return MINUTE_MS if row["committed_offset"] is None else longest_ms
+    return MINUTE_MS if row["committed_offset"] is None and row["state"] is None else longest_ms
 
 
 def topic_sizes(
@@ -75,15 +75,18 @@ def lag_minute_of_commits(
     """Make rows of ``lag_minute`` from commits. Also return the groups and days whose whole lag is known mostly."""
     rows, mostly_whole = [], set()
     for place, of_day in held.items():
-        size = sum(number for topic, number in sizes.items() if topic[:3] == place)
+        of_topic = {topic[3]: number for topic, number in sizes.items() if topic[:3] == place}
         minutes = defaultdict[int, list[Mapping[str, Any]]](list)
         for one in of_day:
             minutes[one.minute].append(one.row)
         whole = 0
         for minute, several in minutes.items():
-            committed = [row for row in several if row["committed_offset"] is not None]
+            left = {row["topic"] for row in several if row["state"] == "LEFT"}
+            size = sum(number for topic, number in of_topic.items() if topic not in left)
+            committed = [row for row in several if row["committed_offset"] is not None and row["topic"] not in left]
             known = [row["lag"] for row in committed if row["lag"] is not None]
-            whole += len(known) == len(committed)
+            whole += len(known) == sum(row["state"] is None for row in committed)
+            coverage = len(known) / size if size else 0.0
             lag = sum(known) if known and sum(known) < 2**63 else None
             seconds = [row["lag_seconds"] for row in committed if row["lag_seconds"] is not None]
             rows.append(
@@ -96,7 +99,9 @@ def lag_minute_of_commits(
                     "lag_seconds_max": max(seconds, default=None),
                     "worst_status": None,
                     "not_ok": 0,
-                    "coverage": len(known) / size,
+                    "coverage": coverage,
+                    "complete": coverage,
+                    "lag_seconds_kind": ("exact" if len(seconds) == size else "at_least") if seconds else None,
                     "uncommitted": size - len(committed),
                 }
             )
@@ -106,8 +111,12 @@ def lag_minute_of_commits(
 
 
 def listings_of_commits(lags: Iterable[Mapping[str, Any]]) -> list[Listing]:
-    """Return the samples for ``rates_minute``. A commit beyond the log end says nothing about the growth of the log."""
-    return [_listing(row, row["as_of"]) for row in lags if not row["negative"] and row["lag"] is not None]
+    """Return the samples for ``rates_minute``: with a commit outside of the log, the lag does not give the log end."""
+    return [
+        _listing(row, row["as_of"])
+        for row in lags
+        if not row["negative"] and row["lag"] is not None and (row["start_offset"] or 0) <= row["committed_offset"]
+    ]
 
 
 def spread_of_commits(held: Mapping[GroupDay, Sequence[Held]]) -> list[Listing]:

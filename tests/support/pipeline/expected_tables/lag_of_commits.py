@@ -10,14 +10,16 @@ from support.pipeline.expected_tables.calendar_ms import DAY_MS, day_of, day_tex
 from support.pipeline.expected_tables.commits import Assignment, Commit, Reader, Rows
 from support.pipeline.expected_tables.log_ends import Log, LogEnds, Sample, lives
 
-_FORGOTTEN_MS, _MEMBERS_BACK_MS = 31 * DAY_MS, 30 * DAY_MS
+_FORGOTTEN_MS, _MEMBERS_BACK_MS, _LEFT_AFTER_MS = 31 * DAY_MS, 30 * DAY_MS, 100_000
 
 
 class _Known(NamedTuple):
-    """The log end at a time, and the samples of that life of the log."""
+    """The log start and log end at a time, the samples of that life of the log, and the newest near poll."""
 
     end: int | None
     life: Sequence[Sample]
+    start: int | None = None
+    newest: Sample | None = None
 
 
 def partition_lag_minute(
@@ -26,25 +28,68 @@ def partition_lag_minute(
     assignments: Iterable[Assignment],
     longest_ms: int,
 ) -> Rows:
-    """Make a row for each partition and minute with a commit of the group, or with a log-end sample after a commit."""
+    """Make a row for each partition and minute with a commit of the group, or with a log-end sample after a commit.
+
+    While a member owns a partition, a log-end sample suffices.
+    """
     readers = defaultdict[Reader, list[Commit]](list)
     for commit in commits:
         readers[commit.reader].append(commit)
     owners = defaultdict[tuple[str, str], list[Assignment]](list)
     for one in assignments:
         owners[one.group].append(one)
+        for place in one.owner_of:
+            readers.setdefault(Reader(*one.group, *place), [])
     rows = []
     for reader, records in readers.items():
+        told = owners.get(reader.group, [])
         for moment_ms, newest, count in _moments(reader, records, samples):
+            owner = _owner(told, reader, moment_ms)
+            is_late = newest.offset is not None and moment_ms - newest.at_ms > _FORGOTTEN_MS
+            if owner is None and not count and (is_late or newest.offset is None) and newest.at_ms != moment_ms:
+                continue
             known = _log_end(reader.log, newest.offset, moment_ms, samples, longest_ms)
             row = _row(reader, moment_ms, newest, known, longest_ms)
-            owner = _owner(owners.get(reader.group, []), reader, moment_ms)
-            rows.append({**row, "commits": count, "owner": owner})
+            is_left = newest.offset is not None and _is_left(reader, told, newest.at_ms, moment_ms)
+            state = "LEFT" if is_left else _state(newest, known, owner)
+            unknown = {"lag": None, "lag_seconds": None, "method": "unknown"} if state else {}
+            rows.append({**row, **unknown, "commits": count, "owner": owner, "state": state})
     return rows
 
 
+def _state(newest: Commit, known: _Known, owner: str | None) -> str | None:
+    """Return why the lag of a partition is unknown although its log end is known."""
+    if newest.offset is None:
+        return None if owner is None else "NEVER_COMMITTED"
+    poll = known.newest
+    is_beyond = known.end is not None and poll and poll.at_ms > newest.at_ms and poll.offset < newest.offset
+    return "BEYOND_END" if is_beyond else None
+
+
+def _is_left(reader: Reader, told: Sequence[Assignment], committed_ms: int, at_ms: int) -> bool:
+    """Whether for 100 s the group's members have read other topics, and nobody committed on this partition.
+
+    The assignments that ended before the day of the row do not count.
+    """
+    silent_since, unread_ms = committed_ms, 0
+    for one, next_ms in zip(told, [*(one.at_ms for one in told[1:]), 2**63], strict=False):
+        if one.at_ms > at_ms or next_ms <= day_of(at_ms) or one.at_ms < day_of(at_ms) - _MEMBERS_BACK_MS:
+            continue
+        topics = {topic for topic, _ in one.owner_of}
+        if reader.topic in topics:
+            silent_since, unread_ms = max(committed_ms, next_ms), 0
+        elif topics:
+            unread_ms += next_ms - one.at_ms
+            if at_ms < next_ms:
+                return at_ms - silent_since >= _LEFT_AFTER_MS
+    return unread_ms >= _LEFT_AFTER_MS and at_ms - silent_since >= _LEFT_AFTER_MS
+
+
 def _moments(reader: Reader, records: Sequence[Commit], samples: LogEnds) -> list[tuple[int, Commit, int]]:
-    """Return the moment of each row, the newest record at that moment, and the number of commits in its minute."""
+    """Return the moment of each row, the newest record at that moment, and the number of commits in its minute.
+
+    Before the first record, there is a record without an offset at the beginning of time.
+    """
     minutes = defaultdict[int, list[Commit]](list)
     for record in records:
         minutes[minute_of(record.at_ms)].append(record)
@@ -55,12 +100,12 @@ def _moments(reader: Reader, records: Sequence[Commit], samples: LogEnds) -> lis
         for sample in samples.of_days(reader.log, day - DAY_MS, day)
         if sample.at_ms >= day
     }
-    found, newest = [], None
+    found, newest = [], Commit(reader, -1, 0, None)
     for minute in sorted(minutes.keys() | sampled.keys()):
         if minute in minutes:
             newest = max(minutes[minute], key=lambda one: (one.at_ms, one.log_offset))
             found.append((newest.at_ms, newest, sum(one.offset is not None for one in minutes[minute])))
-        elif newest is not None and newest.offset is not None and sampled[minute] - newest.at_ms <= _FORGOTTEN_MS:
+        else:
             found.append((sampled[minute], newest, 0))
     return found
 
@@ -81,23 +126,25 @@ def _log_end(
     life = begun[-1]
     place = bisect_right([sample.at_ms for sample in life], at_ms) - 1
     before, after = life[place], life[place + 1] if place + 1 < len(life) else None
+    start = before.start
     if after is None or after.at_ms - before.at_ms > longest_ms:
-        return _Known(before.offset if at_ms - before.at_ms <= longest_ms else None, life)
+        return _Known(before.offset if at_ms - before.at_ms <= longest_ms else None, life, start, before)
     if not _fits(after.offset - before.offset):
-        return _Known(None, life)
+        return _Known(None, life, start, after)
     share = (at_ms - before.at_ms) / (after.at_ms - before.at_ms)
     end = before.offset + floor(share * (after.offset - before.offset) + 0.5)
-    return _Known(end if committed is None else min(max(end, committed), after.offset), life)
+    return _Known(end if committed is None else min(max(end, committed), after.offset), life, start, after)
 
 
 def _row(reader: Reader, at_ms: int, newest: Commit, known: _Known, longest_ms: int) -> dict[str, Any]:
     committed, end = newest.offset, known.end
-    lag = None if committed is None or end is None or not _fits(end - committed) else max(0, end - committed)
+    position = committed if committed is None or known.start is None else max(committed, known.start)
+    lag = None if position is None or end is None or not _fits(end - position) else max(0, end - position)
     seconds, method = None, "unknown"
     if lag == 0:
         seconds, method = 0.0, "observed"
-    elif committed is not None:
-        seconds, method = _seconds_behind(known.life, committed, at_ms, longest_ms)
+    elif position is not None:
+        seconds, method = _seconds_behind(known.life, position, at_ms, longest_ms)
     is_negative = committed is not None and end is not None and committed > end
     return {
         **reader._asdict(),
@@ -105,6 +152,7 @@ def _row(reader: Reader, at_ms: int, newest: Commit, known: _Known, longest_ms: 
         "as_of": at_ms,
         "committed_offset": committed,
         "committed_at": newest.at_ms if committed is not None else None,
+        "start_offset": known.start,
         "end_offset": end,
         "lag": lag,
         "lag_seconds": seconds,

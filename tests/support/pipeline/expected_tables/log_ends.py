@@ -22,10 +22,11 @@ class Log(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A log end, and the time at which it was seen."""
+    """A log end, the time at which it was seen, and the log start at that time, if it is known."""
 
     at_ms: int
     offset: int
+    start: int | None = None
 
 
 class Age(NamedTuple):
@@ -52,11 +53,11 @@ class LogEnds:
     """
 
     def __init__(self, events: Iterable[Event], ends: Iterable[LogEndRow], *, with_worst: bool) -> None:
-        self._polled = defaultdict[tuple[int, Log], dict[int, int]](dict)
-        self._told = defaultdict[tuple[int, Log], dict[int, int]](dict)
+        self._polled = defaultdict[tuple[int, Log], dict[int, Sample]](dict)
+        self._told = defaultdict[tuple[int, Log], dict[int, Sample]](dict)
         self._found: dict[tuple[Log, tuple[int, ...]], list[Sample]] = {}
         for row in ends:
-            _add(self._polled[day_of(row.sample.at_ms), row.log], row.sample)
+            _add(self._polled[day_of(row.sample.at_ms), row.log], row.sample._replace(start=row.start_offset))
         for event in events:
             for one in (*event.partitions, *((event.worst,) if with_worst and event.worst else ())):
                 if one.log_end is not None and event.observed_ms is not None:
@@ -73,7 +74,7 @@ class LogEnds:
         A sample of a verdict is left out if it is below a sample of the minute before it.
         """
         if (log, days) not in self._found:
-            polled, told = dict[int, int](), dict[int, int]()
+            polled, told = dict[int, Sample](), dict[int, Sample]()
             for day in days:
                 if (day, log) in self._polled:
                     polled |= self._polled[day, log]
@@ -83,12 +84,14 @@ class LogEnds:
         return self._found[log, days]
 
 
-def _add(samples: dict[int, int], sample: Sample) -> None:
-    samples[sample.at_ms] = max(sample.offset, samples.get(sample.at_ms, sample.offset))
+def _add(samples: dict[int, Sample], sample: Sample) -> None:
+    before = samples.get(sample.at_ms, sample)
+    starts = [each.start for each in (before, sample) if each.start is not None]
+    samples[sample.at_ms] = Sample(sample.at_ms, max(before.offset, sample.offset), max(starts, default=None))
 
 
-def _not_overtaken(polled: Mapping[int, int], told: Mapping[int, int]) -> list[Sample]:
-    samples = [Sample(at_ms, offset) for at_ms, offset in sorted({**told, **polled}.items())]
+def _not_overtaken(polled: Mapping[int, Sample], told: Mapping[int, Sample]) -> list[Sample]:
+    samples = sorted(({**told, **polled}).values())
     kept, first = [], 0
     for number, sample in enumerate(samples):
         while samples[first].at_ms < sample.at_ms - MINUTE_MS:

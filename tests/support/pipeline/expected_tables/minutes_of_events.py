@@ -31,6 +31,8 @@ def _lag_columns(events: list[Event], samples: LogEnds, longest_ms: int) -> dict
     lags = [event.total_lag for event in events if event.total_lag is not None]
     ages = (seconds_with_hindsight(event, samples, longest_ms) for event in events)
     seconds = [age for age in ages if age is not None]
+    kinds = {kind for one, kind in seconds}
+    completes = [event.columns["complete"] for event in events if event.columns.get("complete") is not None]
     known = [event.status for event in events if event.status in SEVERITY]
     return {
         "count": len(events),
@@ -38,7 +40,9 @@ def _lag_columns(events: list[Event], samples: LogEnds, longest_ms: int) -> dict
         "lag_max": max(lags, default=None),
         "lag_avg": sum(lags) / len(lags) if lags else None,
         "lag_last": lags[-1] if lags else None,
-        "lag_seconds_max": max(seconds, default=None),
+        "lag_seconds_max": max((one for one, _ in seconds), default=None),
+        "lag_seconds_kind": next((kind for kind in ("at_least", "extrapolated", "exact") if kind in kinds), None),
+        "complete": min(completes, default=None),
         "worst_status": max(known, key=SEVERITY.__getitem__, default=None),
         "not_ok": sum(SEVERITY[status] > SEVERITY["OK"] for status in known),
         "coverage": None,
@@ -46,16 +50,17 @@ def _lag_columns(events: list[Event], samples: LogEnds, longest_ms: int) -> dict
     }
 
 
-def seconds_with_hindsight(event: Event, samples: LogEnds, longest_ms: int) -> float | None:
-    """Return the lag in seconds of an event: the service's, or an exact one from the samples of the same day."""
-    told, worst, now_ms = event.columns.get("lag_seconds"), event.worst, event.observed_ms
+def seconds_with_hindsight(event: Event, samples: LogEnds, longest_ms: int) -> tuple[float, str | None] | None:
+    """Return an event's lag in seconds and its kind: the service's, or an exact one from samples of the same day."""
+    seconds, worst, now_ms = event.columns.get("lag_seconds"), event.worst, event.observed_ms
+    told = None if seconds is None else (seconds, event.columns.get("lag_seconds_kind"))
     if worst is None or worst.committed is None or now_ms is None or not _is_inexact(event, worst):
         return told
     of_log = samples.of_days(Log(event.cluster, worst.topic, worst.partition), day_of(event.received_ms))
     refresh_ms = refresh_of(event.columns["source"])
     until_ms = event.received_ms + longest_ms
     age = age_at(life_at(of_log, now_ms), worst.committed, now_ms, refresh_ms, longest_ms, until_ms=until_ms)
-    return told if age is None or (told is not None and age.kind != "exact") else age.seconds
+    return told if age is None or (told is not None and age.kind != "exact") else (age.seconds, age.kind)
 
 
 def _is_inexact(event: Event, worst: Listed) -> bool:
@@ -114,7 +119,12 @@ def _name(worst: tuple[int, str, int] | None) -> str | None:
 
 
 def _slo_columns(minutes: Sequence[Mapping[str, Any]], target: float, objective: float) -> dict[str, Any]:
-    measured = [row["lag_seconds_max"] for row in minutes if row["lag_seconds_max"] is not None]
+    measured = [
+        row["lag_seconds_max"]
+        for row in minutes
+        if row["lag_seconds_max"] is not None
+        and (row["lag_seconds_kind"] != "at_least" or row["lag_seconds_max"] > target)
+    ]
     within = sum(seconds <= target for seconds in measured)
     beyond = len(measured) - within
     statuses = [row["worst_status"] for row in minutes if row["worst_status"] not in (None, "NOTFOUND")]

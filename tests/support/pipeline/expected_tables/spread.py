@@ -38,6 +38,7 @@ def listings_of(events: Iterable[Event]) -> list[Listing]:
         for event in sorted(events, key=lambda event: event.arrival)
         if event.lists_all
         for one in event.partitions
+        if one.status != "LEFT"
     ]
 
 
