@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 from harness.cpu_by_thread import CpuByThread, measure_by_thread
 from harness.offset_record_files import CommitRecords, write
@@ -93,7 +94,7 @@ class LogEndsFromFiles(NamedTuple):
         new = rows.where(F.col("at_ms").between(between_ms[0] + 1, between_ms[1])).toArrow().sort_by("at_ms")
         topic, partition, at, end = (new.column(name) for name in ("topic", "partition", "at_ms", "end_offset"))
         places = [*map(Place, topic.to_pylist(), partition.to_pylist())]
-        return LogEndLook(places, at.to_numpy().copy(), end.to_numpy().copy(), topics)
+        return LogEndLook(places, at.to_numpy().copy(), end.to_numpy().copy(), np.zeros(len(places), np.int64), topics)
 
 
 class Bench(NamedTuple):

@@ -82,7 +82,8 @@ def _log_ends(keys: Ints, now: int, topics: Texts) -> LogEnds:
     """Ten log ends of each partition, one for each ten seconds up to now."""
     source = np.repeat(np.arange(len(keys)), 10)
     at_ms = np.tile((now - 100 + 10 * np.arange(10)) * 1000, len(keys))
-    return LogEnds(keys, LogEndArrays(source, at_ms, at_ms // 1000 - _START_S + 5), dict.fromkeys(topics, _OF_A_GROUP))
+    ends = LogEndArrays(source, at_ms, at_ms // 1000 - _START_S + 5, np.zeros_like(source))
+    return LogEnds(keys, ends, dict.fromkeys(topics, _OF_A_GROUP), {})
 
 
 if __name__ == "__main__":

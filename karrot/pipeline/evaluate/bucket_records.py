@@ -15,6 +15,7 @@ from karrot.pipeline.evaluate.bucket_state import (
     LogEnds,
     Partitions,
     Texts,
+    owners_of,
     source_key,
 )
 from karrot.pipeline.evaluate.ring_arrays import RingArrays, appended
@@ -169,7 +170,11 @@ def _with_members(groups: list[GroupMemory], new: NewRecords) -> list[GroupMemor
         if key not in known:
             made.append(GroupMemory.of(key, newest.group))
         row = known.setdefault(key, len(made) - 1)
-        made[row] = made[row]._replace(members=newest.members, members_ms=newest.at_ms)
+        group = made[row]._replace(members=newest.members, members_ms=newest.at_ms)
+        if owned := {topic for topic, _ in owners_of(newest.members)}:  # a group without members leaves no topic
+            since = {topic: group.unread.get(topic, newest.at_ms) for topic in group.listed if topic not in owned}
+            group = group._replace(unread=since)
+        made[row] = group
     return made
 
 

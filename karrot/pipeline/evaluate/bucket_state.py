@@ -23,7 +23,7 @@ Owners = Mapping[tuple[str, int], tuple[str, str]]
 """Maps a topic and partition to the host and client id of the member that owns the partition."""
 
 _SLOTS: Final = ("order", "offset", "timestamp_ms", "lag", "seen_ms")
-_VERSION: Final = b"3"
+_VERSION: Final = b"4"
 
 
 class Partitions(NamedTuple):
@@ -42,6 +42,10 @@ class Partitions(NamedTuple):
         group, topic_key, partition = (column[rows] for column in (self.group, self.topic_key, self.partition))
         return type(self)(group, topic_key, self.topic[rows], partition, self.rings.taken(rows))
 
+    def places(self, rows: Ints | slice) -> set[tuple[str, int]]:
+        """Return the topics and partitions of some rows."""
+        return {*zip(self.topic[rows].tolist(), self.partition[rows].tolist(), strict=True)}
+
     def joined(self, other: Self) -> Self:
         return type(self)(
             np.append(self.group, other.group),
@@ -50,6 +54,20 @@ class Partitions(NamedTuple):
             np.append(self.partition, other.partition),
             self.rings.joined(other.rings),
         )
+
+
+class Uncommitted(NamedTuple):
+    """A partition that a group reads without a committed offset.
+
+    As in `karrot.watch.rings.Uncommitted`, for log-end samples until ``seen_ms``.
+    """
+
+    topic: str
+    partition: int
+    first_end: int
+    seen_ms: int
+    polls: int = 0
+    owned: int = -1
 
 
 class GroupMemory(NamedTuple):
@@ -61,6 +79,8 @@ class GroupMemory(NamedTuple):
     - ``notified``: the open incident and the last notification.
     - ``members``: the members as JSON, each ``[host, client id, {topic: [partition, …]}]``.
     - ``members_ms``: the timestamp of the metadata record with these members.
+    - ``unread``: since when the members own partitions, but none of a topic, by the topic.
+    - ``uncommitted``: the partitions that members read without a committed offset.
     """
 
     key: int
@@ -70,23 +90,26 @@ class GroupMemory(NamedTuple):
     notified: NotifiedGroup
     members: str
     members_ms: int
+    unread: dict[str, int]
+    uncommitted: list["Uncommitted"]
 
     @classmethod
     def of(cls, key: int, name: str) -> Self:
-        return cls(key, name, 0, {}, NotifiedGroup(), "[]", 0)
+        return cls(key, name, 0, {}, NotifiedGroup(), "[]", 0, {}, [])
 
-    @property
-    def alive_ms(self) -> int:
-        """The time of the group's last commit or, without a commit, of its last metadata record."""
-        return self.last_commit_ms or self.members_ms
+    def is_older(self, than_ms: int) -> bool:
+        """Whether the last commit is older. Without a commit, the group must have no members, too."""
+        return than_ms > (self.last_commit_ms or (than_ms if self.members != "[]" else self.members_ms))
 
-    def owners(self) -> Owners:
-        return {
-            (topic, number): (host, client_id)
-            for host, client_id, assigned in json.loads(self.members)
-            for topic, numbers in assigned.items()
-            for number in numbers
-        }
+
+def owners_of(members: str) -> Owners:
+    """Return the owners from the ``members`` of a `GroupMemory`."""
+    return {
+        (topic, number): (host, client_id)
+        for host, client_id, assigned in json.loads(members)
+        for topic, numbers in assigned.items()
+        for number in numbers
+    }
 
 
 class BucketState(NamedTuple):
@@ -123,9 +146,10 @@ class BucketState(NamedTuple):
         if slots != intervals:
             raise ValueError(f"the state has rings of {slots} commits, and not of {intervals}")
         groups = []
-        for key, name, commit_ms, listed, incident, open_ms, *members in json.loads(table.schema.metadata[b"groups"]):
+        for key, name, commit_ms, listed, incident, open_ms, *rest in json.loads(table.schema.metadata[b"groups"]):
             notified = NotifiedGroup(incident and OpenIncident(*incident), open_ms)
-            groups.append(GroupMemory(key, name, commit_ms, listed, notified, *members))
+            group = GroupMemory(key, name, commit_ms, listed, notified, *rest)
+            groups.append(group._replace(uncommitted=[Uncommitted(*each) for each in group.uncommitted]))
         return cls(groups, _partitions(table, intervals))
 
     def _partition_table(self) -> pa.Table:
@@ -182,12 +206,13 @@ class LogEnds(NamedTuple):
     """The recent log ends of all partitions, without those of deleted topics.
 
     ``keys`` has the `source_key` of each partition, ascending. In ``ends``, ``source`` is an index of ``keys``.
-    ``topics`` has the number of partitions of each topic.
+    ``topics`` has the number of partitions of each topic, and ``topic_keys`` the hash of its name.
     """
 
     keys: Ints
     ends: LogEndArrays
     topics: Mapping[str, int]
+    topic_keys: Mapping[str, int]
 
     def source_of(self, keys: Ints) -> Ints:
         """Return the index in ``keys`` of each given key; -1 for an unknown partition."""
@@ -203,10 +228,15 @@ class LogEnds(NamedTuple):
         first, stop = (np.searchsorted(self.ends.source, source, side) for side in ("left", "right"))
         count = stop - first
         rows = np.repeat(stop - np.cumsum(count), count) + np.arange(count.sum())
-        ends = LogEndArrays(
-            np.repeat(np.arange(len(source)), count), self.ends.observed_ms[rows], self.ends.offset[rows]
-        )
-        return LogEnds(self.keys[source], ends, self.topics)
+        ends = LogEndArrays(np.repeat(np.arange(len(source)), count), *(column[rows] for column in self.ends[1:]))
+        return LogEnds(self.keys[source], ends, self.topics, self.topic_keys)
+
+    def of(self, topic: str, partition: int, until_ms: int) -> LogEndArrays:
+        """Return the log ends of a partition up to a time."""
+        [source] = self.source_of(source_key(np.array([self.topic_keys.get(topic, 0)]), np.array([partition])))
+        first, stop = np.searchsorted(self.ends.source, [source, source + 1])
+        stop = first + np.searchsorted(self.ends.observed_ms[first:stop], until_ms, side="right")
+        return LogEndArrays(*(column[first:stop] for column in self.ends))
 
 
 def source_key(topic_key: Ints, partition: Ints) -> Ints:

@@ -2,11 +2,14 @@
 
 The rules are those of Burrow's storage, `karrot.burrow.rules` and `karrot.burrow.notification_rules`. Partitions are
 judged as arrays, and groups one by one.
+
+What Burrow does not know follows the rules of `karrot.watch`: log starts, offsets past the log end, topics that a group
+has left, and partitions without a commit. A poll of `karrot.watch` corresponds to a log-end sample.
 """
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -19,7 +22,7 @@ import pyarrow.compute as pc
 
 from karrot.burrow.notification_rules import notify
 from karrot.burrow.rules import as_written, complete_share, group_status
-from karrot.event import LagEvent, PartitionLag, Source, Status
+from karrot.event import BEYOND_END, LEFT, NEVER_COMMITTED, LagEvent, PartitionLag, Source, Status
 from karrot.pipeline.evaluate.bucket_records import NewCommits, NewMembers, NewRecords, take, without_groups
 from karrot.pipeline.evaluate.bucket_state import (
     BucketState,
@@ -28,77 +31,116 @@ from karrot.pipeline.evaluate.bucket_state import (
     LogEnds,
     Owners,
     Partitions,
+    Uncommitted,
+    owners_of,
     source_key,
 )
 from karrot.pipeline.evaluate.ring_arrays import windows_of
-from karrot.pipeline.window_arrays.judge_windows import Codes, Ints, begins, judged, newest, recent_least
+from karrot.pipeline.window_arrays.judge_windows import (
+    Bools,
+    Codes,
+    Ints,
+    beyond_end,
+    judged,
+    newest,
+    recent_least,
+    unread_end,
+)
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 from karrot.text import EPOCH
 
 _NOBODY = ("", "")
+_UNKNOWN, _UNCOUNTED = -1, -2
+"""The lag of a partition whose lag is unknown, and of a partition of a topic that the group has left."""
+
+_OLD_MS = 5 * 60_000
 
 
 class _Judged(NamedTuple):
+    """The verdicts on partitions, and the ``worst`` of each group, whose partitions are ``begin[i]:begin[i + 1]``."""
+
     codes: Codes
     lag: Ints
+    is_beyond: Bools
+    log_end: Ints
+    log_start: Ints
     worst: Ints
-    total: Ints
-    largest: Ints
     begin: Ints
 
     @classmethod
-    def of(cls, state: BucketState, log_ends: LogEnds, rules: RuleSet, now: int) -> "_Judged":
-        partitions, count = state.partitions, len(state.groups)
+    def of(cls, state: BucketState, log_ends: LogEnds, rules: RuleSet, now: int, owners: Sequence[Owners]) -> "_Judged":
+        partitions, count, ends = state.partitions, len(state.groups), log_ends.ends
+        begin = np.searchsorted(partitions.group, np.arange(count + 1))
+        if not len(partitions.group):
+            nothing = np.zeros(0, np.int64)
+            worst = np.full(count, int(Status.OK))
+            return cls(nothing.astype(np.int8), nothing, nothing > 0, nothing, nothing, worst, begin)
         source = log_ends.source_of(source_key(partitions.topic_key, partitions.partition))
-        at = newest(log_ends.ends.source, log_ends.ends.observed_ms, source, np.full(len(source), now * 1000 + 999))
-        window = windows_of(partitions.rings)
-        end = log_ends.ends.offset[at] if len(source) else source
-        least = recent_least(log_ends.ends, rules.intervals)[at] if len(source) else source
+        at = newest(ends.source, ends.observed_ms, source, np.full(len(source), now * 1000 + 999))
+        window, seen_ms = windows_of(partitions.rings), partitions.rings.seen_ms[:, -1]
+        least = recent_least(ends, rules.intervals)[at]
+        end = unread_end(ends, at, window.offset)
         is_known = (partitions.rings.filled > 0) & (at >= 0)
-        codes = judged(window, end, least, np.full(len(source), now), rules)
-        codes = np.where(is_known, codes, Status.OK).astype(np.int8)
-        lag = np.where(is_known, np.maximum(0, end - window.offset), 0)
-        worst, total = np.full(count, int(Status.OK)), np.zeros(count, np.int64)
+        codes = np.where(is_known, judged(window, end, least, np.full(len(source), now), rules), Status.OK)
+        is_beyond = is_known & beyond_end(ends, at, window.offset, seen_ms)
+        codes[is_beyond] = Status.ERR
+        is_low = (ends.observed_ms[at] > seen_ms) & (ends.offset[at] < window.offset)
+        is_old = now * 1000 - ends.observed_ms[at] > _OLD_MS
+        lag = np.where(is_known & ~is_low & ~is_old, end - window.offset, _UNKNOWN)
+        before = at - rules.intervals + 1  # a window of samples
+        has_window = (before >= 0) & (ends.source[np.maximum(before, 0)] == source)
+        began_ms = np.where(has_window, ends.observed_ms[np.maximum(before, 0)], -1)
+        for number, group in enumerate(state.groups):
+            until_ms = now * 1000 if owners[number] else group.members_ms
+            for topic, since_ms in _unread(group, owners[number]).items():
+                rows = begin[number] + np.flatnonzero(partitions.topic[begin[number] : begin[number + 1]] == topic)
+                silent_ms = until_ms - max(since_ms, seen_ms[rows].max(initial=0))
+                left = rows[(began_ms[rows] >= 0) & (silent_ms >= now * 1000 - began_ms[rows])]
+                codes[left], lag[left] = Status.OK, _UNCOUNTED
+        worst = np.full(count, int(Status.OK))
         np.maximum.at(worst, partitions.group, codes)
-        np.add.at(total, partitions.group, lag)
-        by_lag = np.lexsort((-lag, partitions.group))
-        largest = np.full(count, -1, np.int64)
-        first = by_lag[begins(partitions.group[by_lag])]
-        largest[partitions.group[first]] = first
-        return cls(codes, lag, worst, total, largest, np.searchsorted(partitions.group, np.arange(count + 1)))
+        return cls(codes.astype(np.int8), lag, is_beyond, ends.offset[at], ends.start[at], worst, begin)
 
 
-def _without_commits(group: GroupMemory, partitions: Partitions, owners: Owners, rows: Ints) -> Iterator[PartitionLag]:
-    """Yield the partitions of the group's topics on which the group has not committed."""
-    committed = set(zip(partitions.topic[rows].tolist(), partitions.partition[rows].tolist(), strict=True))
-    for topic, count in group.listed.items():
-        for number in range(count):
-            if (topic, number) not in committed:
-                owner, client_id = owners.get((topic, number), _NOBODY)
-                yield PartitionLag(
-                    topic=topic,
-                    partition=number,
-                    owner=owner,
-                    client_id=client_id,
-                    status_text=Status.OK.name,
-                    current_lag=0,
-                    complete=0.0,
-                )
+def _unread(group: GroupMemory, owners: Owners) -> Mapping[str, int]:
+    """Return since when the group's members read other topics, but not these. A topic that was left stays left."""
+    read = {topic for topic, _ in owners}
+    if not read or read >= group.listed.keys():
+        return {} if read else group.unread
+    return {topic: group.unread.get(topic, group.members_ms) for topic in group.listed if topic not in read}
+
+
+def _without_commit(topic: str, partition: int, owners: Owners, *, is_shown: bool) -> PartitionLag:
+    owner, client_id = owners.get((topic, partition), _NOBODY)
+    return PartitionLag(
+        topic=topic,
+        partition=partition,
+        owner=owner,
+        client_id=client_id,
+        status_text=NEVER_COMMITTED if is_shown else Status.OK.name,
+        complete=0.0,
+    )
 
 
 def _partition(partitions: Partitions, found: _Judged, owners: Owners, row: int) -> PartitionLag:
     rings, topic, number = partitions.rings, str(partitions.topic[row]), int(partitions.partition[row])
     owner, client_id = owners.get((topic, number), _NOBODY)
+    lag, log_start = int(found.lag[row]), int(found.log_start[row])
+    has_deleted = log_start > rings.offset[row, -1]
+    complete = as_written(float(np.float32(max(1, int(rings.filled[row])) / rings.intervals)))
+    status = LEFT if lag == _UNCOUNTED else BEYOND_END if found.is_beyond[row] else Status(int(found.codes[row])).name
     return PartitionLag(
         topic=topic,
         partition=number,
         owner=owner,
         client_id=client_id,
-        status_text=Status(int(found.codes[row])).name,
+        status_text=status,
         start=rings.sample(row, newest=False),
         end=rings.sample(row, newest=True),
-        current_lag=int(found.lag[row]),
-        complete=as_written(float(np.float32(max(1, int(rings.filled[row])) / rings.intervals))),
+        current_lag=lag if lag >= 0 else None,
+        complete=0.0 if lag == _UNKNOWN else complete,
+        log_end=int(found.log_end[row]) if has_deleted or lag < 0 else None,
+        log_start=log_start if has_deleted else None,
     )
 
 
@@ -151,7 +193,11 @@ class BucketTask:
             state = BucketState.from_bytes(before.column("state")[0].as_py(), intervals)
         records = new_records(new)
         places = ((each.topic_key, each.partition) for each in (state.partitions, records.commits))
-        log_ends = log_ends.only(np.concatenate([source_key(*place) for place in places]))
+        members = {*(each.members for each in state.groups), *(each.members for each in records.members.values())}
+        read = {topic for each in members for topic, _ in owners_of(each)} & log_ends.topics.keys()
+        counts = ((np.array(log_ends.topic_keys[topic]), log_ends.topics[topic]) for topic in read)
+        of_topics = (source_key(key, np.arange(count)) for key, count in counts)
+        log_ends = log_ends.only(np.concatenate([*(source_key(*place) for place in places), *of_topics]))
         state, sent = take(state, records, log_ends, self.asked), list[LagEvent]()
         if self.judges:
             state, sent = self.judge(state, log_ends)
@@ -170,20 +216,28 @@ class BucketTask:
         """
         asked, now = self.asked, self.now_ms // 1000
         expiry_ms = (now - asked.expire_group) * 1000
-        old = {each.key for each in state.groups if expiry_ms > each.alive_ms or not asked.groups.has(each.name)}
+        old = {each.key for each in state.groups if each.is_older(expiry_ms) or not asked.groups.has(each.name)}
         state = without_groups(state, old)
-        found = _Judged.of(state, log_ends, asked.rules, now)
+        owners = [owners_of(each.members) for each in state.groups]
+        found = _Judged.of(state, log_ends, asked.rules, now, owners)
         sent: list[LagEvent] = []
         for number, group in enumerate(state.groups):
-            if not group.last_commit_ms:
-                continue  # a group without a commit gets no verdict
-            status = group_status([Status(int(found.worst[number]))])
+            committed = state.partitions.places(slice(found.begin[number], found.begin[number + 1]))
+            places = self._uncommitted(group, owners[number], log_ends, committed)
+            state.groups[number] = group._replace(uncommitted=[*places])
+            seen = [each for each, is_shown in places.items() if is_shown]
+            if not group.last_commit_ms and not seen:
+                continue  # nothing is known about the group yet
+            is_error = any(each.owned >= asked.rules.intervals for each in seen)
+            status = Status.ERR if is_error else group_status([Status(int(found.worst[number]))])
             notification = notify(
                 group.notified, status, self.now_ms, asked.notifier, partial(self._new_id, group.name)
             )
             if notification is None:
                 continue
-            event = self._event(state, found, number, status)
+            event = self._event(
+                state, found, number, status=status, owners=owners[number], never_committed={each[:2] for each in seen}
+            )
             if notification.incident is not None:
                 start = EPOCH + timedelta(milliseconds=notification.incident.start_ms)
                 event = event._replace(incident_id=notification.incident.id, incident_start=start)
@@ -193,27 +247,69 @@ class BucketTask:
     def _new_id(self, group: str) -> uuid.UUID:
         return uuid.uuid5(uuid.NAMESPACE_URL, f"{self.batch}/{self.cluster}/{group}")
 
-    def _event(self, state: BucketState, found: _Judged, number: int, status: Status) -> LagEvent:
-        group, partitions = state.groups[number], state.partitions
-        owners, largest = group.owners(), int(found.largest[number])
+    def _uncommitted(
+        self, group: GroupMemory, owners: Owners, log_ends: LogEnds, committed: Collection[tuple[str, int]]
+    ) -> dict[Uncommitted, bool]:
+        """Return the partitions that the group reads without a commit, and whether the verdict shows each of them.
+
+        A partition is shown after half a window. A group without members keeps its partitions.
+        """
+        window, known, found = self.asked.rules.intervals, {each[:2]: each for each in group.uncommitted}, {}
+        read = {topic for topic, _ in owners} & log_ends.topics.keys()
+        if not group.uncommitted and len(committed) == sum(
+            log_ends.topics.get(topic, 0) for topic in {*group.listed, *read}
+        ):
+            return {}
+        places = {(topic, number) for topic in read for number in range(log_ends.topics[topic])} | owners.keys()
+        for at in sorted((places if owners else known.keys()) - {*committed}):
+            ends = log_ends.of(*at, self.now_ms)
+            if not len(ends.offset):
+                continue
+            first, is_owned = int(np.searchsorted(ends.observed_ms, group.members_ms, side="right")) - 1, at in owners
+            new = Uncommitted(*at, int(ends.offset[max(0, first)]), int(ends.observed_ms[max(0, first)]))
+            one = known.get(at, new)
+            first_end = one.first_end if is_owned or one.owned >= 0 else int(ends.offset[-1])
+            has_records = ends.offset > np.maximum(first_end, ends.start)
+            is_later, owned = ends.observed_ms > one.seen_ms, one.owned
+            if is_owned:
+                owned = max(0, owned) + int((is_later & has_records).sum()) if has_records[-1] else 0
+            polls = one.polls + int(is_later.sum())
+            found[Uncommitted(*at, first_end, int(ends.observed_ms[-1]), polls, owned)] = 2 * polls >= window
+        return found
+
+    def _event(
+        self,
+        state: BucketState,
+        found: _Judged,
+        number: int,
+        *,
+        status: Status,
+        owners: Owners,
+        never_committed: Collection[tuple[str, int]],
+    ) -> LagEvent:
+        group, partitions, rings = state.groups[number], state.partitions, state.partitions.rings
         rows = np.arange(found.begin[number], found.begin[number + 1])
-        count, rings = sum(group.listed.values()), partitions.rings
-        full = int((rings.filled[rows] == rings.intervals).sum())
+        is_left = found.lag[rows] == _UNCOUNTED
+        counted, known, left = rows[~is_left], rows[found.lag[rows] >= 0], {*partitions.topic[rows[is_left]].tolist()}
+        of_topics = {
+            (topic, each) for topic, count in group.listed.items() if topic not in left for each in range(count)
+        }
+        read = of_topics.union(never_committed)
+        others = (read if self.asked.lists_all else {*never_committed}) - partitions.places(rows)
+        uncommitted = [_without_commit(*at, owners, is_shown=at in never_committed) for at in sorted(others)]
         listed = rows if self.asked.lists_all else rows[found.codes[rows] > Status.OK]
+        worst = counted[np.argsort(-found.lag[counted], kind="stable")[:1]].tolist()
         return LagEvent(
             self.cluster,
             group.name,
             status.name,
-            int(found.total[number]),
+            int(found.lag[known].sum()) if len(known) else None,
             self.now_ms,
             Source.KAFKA,
-            complete=complete_share(full, count) if count else 0.0,
-            partition_count=count,
-            max_lag=None if largest < 0 else _partition(partitions, found, owners, largest),
-            partitions=(
-                *(_partition(partitions, found, owners, row) for row in listed.tolist()),
-                *(_without_commits(group, partitions, owners, rows) if self.asked.lists_all else ()),
-            ),
+            complete=complete_share(int((rings.filled[known] == rings.intervals).sum()), max(1, len(read))),
+            partition_count=len(read),
+            max_lag=next((_partition(partitions, found, owners, row) for row in worst), next(iter(uncommitted), None)),
+            partitions=(*(_partition(partitions, found, owners, row) for row in listed.tolist()), *uncommitted),
         )
 
 

@@ -199,7 +199,7 @@ class Evaluate:
                 now_ms = max(self.now_ms(batch), min(note.now_ms, self.clock.wall_ms()))
                 # Poll the log ends before the records are read, so that they are as old as the newest commit.
                 self._look(note.topics, note, now_ms)
-                found = _Found.of(read, self.asked.groups)
+                found = _Found.of(read, rows, self.asked.groups)
                 unreadable = self._keep_unreadable(read, members, found, batch_name(note.id, batch))
                 if not found.topics.keys() <= note.topics.keys():
                     self._look(note.topics | found.topics, note, now_ms)
@@ -330,7 +330,7 @@ class Evaluate:
 
 
 class _Found(NamedTuple):
-    """The topics of a batch's commits, and whether the batch has unreadable records and group metadata.
+    """The topics of a batch's commits and members, and whether it has unreadable records and group metadata.
 
     ``topics`` maps the name of a topic to the hash of the name.
     """
@@ -340,16 +340,20 @@ class _Found(NamedTuple):
     has_metadata: bool
 
     @classmethod
-    def of(cls, read: DataFrame, groups: NameFilter) -> "_Found":
+    def of(cls, read: DataFrame, new: DataFrame, groups: NameFilter) -> "_Found":
         is_metadata = F.coalesce(F.col("key_type") == _GROUP_METADATA, F.lit(False))
         topic = F.when(F.col("readable") & ~is_metadata & _is_chosen(groups, "consumer"), F.col("topic"))
         kinds = read.select("readable", is_metadata.alias("is_metadata"), topic.alias("topic")).distinct()
         rows = kinds.withColumn("topic_key", F.xxhash64("topic")).collect()
-        return cls(
-            {row.topic: row.topic_key for row in rows if row.topic is not None},
-            any(not row.readable for row in rows),
-            any(row.readable and row.is_metadata for row in rows),
-        )
+        topics = {row.topic: row.topic_key for row in rows if row.topic is not None}
+        has_metadata = any(row.readable and row.is_metadata for row in rows)
+        if has_metadata:  # a member can own partitions of a topic on which no group commits
+            owned = new.where((F.col("kind") == MEMBER) & F.col("topic").isNotNull()).select("topic").distinct()
+            topics |= {
+                row.topic: row.topic_key
+                for row in owned.select("topic", F.xxhash64("topic").alias("topic_key")).collect()
+            }
+        return cls(topics, any(not row.readable for row in rows), has_metadata)
 
 
 def _needed(decoded: DataFrame) -> DataFrame:

@@ -18,18 +18,21 @@ from karrot.pipeline.offsets.log_ends import LogEndReader, PollSummary
 from karrot.pipeline.window_arrays.judge_windows import Ints, LogEndArrays
 from karrot.watch.cluster_interface import ClusterError
 
-_SAMPLE: Final = pa.schema({"topic": pa.string(), "partition": pa.int32(), "at_ms": pa.int64(), "offset": pa.int64()})
+_SAMPLE: Final = pa.schema(
+    {"topic": pa.string(), "partition": pa.int32(), **dict.fromkeys(("at_ms", "offset", "start"), pa.int64())}
+)
 
 _MOST_POLLS: Final = 128
 """The maximum number of polls that wait for a batch. If more polls wait, every second poll is dropped."""
 
 
 class LogEndLook(NamedTuple):
-    """New log ends, sorted by time: their partitions, times and offsets. ``topics`` are the existing topics."""
+    """New log ends, sorted by time: partitions, times, offsets and log starts. ``topics`` are the existing topics."""
 
     places: Sequence[TopicPartition]
     at_ms: Ints
     offset: Ints
+    start: Ints
     topics: Collection[str]
 
 
@@ -51,25 +54,25 @@ class RecentLogEnds:
     intervals: int
     topic_keys: dict[str, int] = field(default_factory=dict)
     _places: dict[TopicPartition, int] = field(default_factory=dict)
-    _ends: LogEndArrays = field(default_factory=lambda: LogEndArrays(*np.zeros((3, 0), np.int64)))
+    _ends: LogEndArrays = field(default_factory=lambda: LogEndArrays(*np.zeros((4, 0), np.int64)))
 
     def add(self, look: LogEndLook) -> None:
         """Add new log ends, and drop the log ends of deleted topics."""
         numbers = (self._places.setdefault(place, len(self._places)) for place in look.places)
-        new = np.fromiter(numbers, np.int64, len(look.places)), look.at_ms, look.offset
+        new = np.fromiter(numbers, np.int64, len(look.places)), look.at_ms, look.offset, look.start
         if len(look.at_ms):  # a stored log end later than all new log ends has a time in the future
             is_ahead = self._ends.observed_ms > look.at_ms.max()
             self._ends.observed_ms[is_ahead] = look.at_ms.min() - 1
-        source, at_ms, offset = (np.append(*each) for each in zip(self._ends, new, strict=True))
-        by_time = np.lexsort((at_ms, source))
-        source, at_ms, offset = source[by_time], at_ms[by_time], offset[by_time]
+        joined = [np.append(*each) for each in zip(self._ends, new, strict=True)]
+        by_time = np.lexsort((joined[1], joined[0]))
+        source, at_ms, offset, start = (column[by_time] for column in joined)
         is_last = np.ones(len(source), np.bool_)
         is_last[:-1] = (source[1:] != source[:-1]) | (at_ms[1:] != at_ms[:-1])
         # If a batch calls `look` twice, both calls can return the same log end.
         exists = np.array([place.topic in look.topics for place in self._places], np.bool_)
         is_kept = is_last & exists[source]
         number = np.cumsum(exists) - 1
-        self._ends = LogEndArrays(number[source[is_kept]], at_ms[is_kept], offset[is_kept])
+        self._ends = LogEndArrays(number[source[is_kept]], at_ms[is_kept], offset[is_kept], start[is_kept])
         self._places = {place: number for number, place in enumerate(compress(self._places, exists))}
         self.topic_keys = {topic: key for topic, key in self.topic_keys.items() if topic in look.topics}
 
@@ -89,7 +92,7 @@ class RecentLogEnds:
         ends = LogEndArrays(row[self._ends.source], *self._ends[1:])
         order = np.argsort(ends.source, kind="stable")
         counts = Counter(place.topic for place in self._places)
-        return LogEnds(keys[by_key], LogEndArrays(*(column[order] for column in ends)), counts)
+        return LogEnds(keys[by_key], LogEndArrays(*(column[order] for column in ends)), counts, self.topic_keys)
 
     def to_table(self) -> pa.Table:
         source = pa.array(self._ends.source)
@@ -101,9 +104,9 @@ class RecentLogEnds:
     @classmethod
     def from_table(cls, table: pa.Table, intervals: int) -> Self:
         topic, partition = (table.column(name).to_pylist() for name in _SAMPLE.names[:2])
-        at_ms, offset = (table.column(name).to_numpy().astype(np.int64) for name in _SAMPLE.names[2:])
+        at_ms, offset, start = (table.column(name).to_numpy().astype(np.int64) for name in _SAMPLE.names[2:])
         history = cls(intervals)
-        history.add(LogEndLook([*map(TopicPartition, topic, partition)], at_ms, offset, {*topic}))
+        history.add(LogEndLook([*map(TopicPartition, topic, partition)], at_ms, offset, start, {*topic}))
         return history
 
 
@@ -136,8 +139,8 @@ class LogEndsFromKafka:
         if not polls:
             return None
         places = [*chain.from_iterable(each.places for each in polls)]
-        at_ms, offset = (np.concatenate(columns) for columns in zip(*(each[1:3] for each in polls), strict=True))
-        return LogEndLook(places, at_ms, offset, polls[-1].topics)
+        at_ms, offset, start = (np.concatenate(column) for column in zip(*(each[1:4] for each in polls), strict=True))
+        return LogEndLook(places, at_ms, offset, start, polls[-1].topics)
 
     def ask_if_due(self) -> None:
         """Poll Kafka, if due, for the topics of the last call of `look`. The next call of `look` returns the result."""
@@ -157,6 +160,7 @@ class LogEndsFromKafka:
                     TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)
                 ]
                 self._counts = counts
+            starts = self.kafka.log_starts(self._asked)  # first, so that no log end is below its log start
             found = self.kafka.log_ends(self._asked)
         except ClusterError as error:
             self.tell(PollSummary(problem=str(error)))
@@ -165,6 +169,7 @@ class LogEndsFromKafka:
         ends = ((place, found.get(place)) for place in self._asked)
         known = {place: end for place, end in ends if isinstance(end, int)}
         offset = np.fromiter(known.values(), np.int64, len(known))
-        self._polls.append(LogEndLook([*known], np.full(len(known), at_ms), offset, counts))
+        start = np.array([start if isinstance(start := starts.get(place), int) else 0 for place in known], np.int64)
+        self._polls.append(LogEndLook([*known], np.full(len(known), at_ms), offset, start, counts))
         if len(self._polls) > _MOST_POLLS:  # a receiver is unreachable, so no batch uses the polls
             del self._polls[::2]

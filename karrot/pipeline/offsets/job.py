@@ -147,7 +147,7 @@ class OffsetsSummary:
 class LandOffsets:
     """The job: writes the records of ``__consumer_offsets`` batch by batch.
 
-    After each batch, the job passes the batch's summary to ``tell``, and the topics of its commits to ``seen``. Two
+    After each batch, the job passes its summary to ``tell``, and the topics of commits and members to ``seen``. Two
     jobs for one cluster must not write into the same tables at the same time: neither would see the other's records.
     """
 
@@ -184,8 +184,8 @@ class LandOffsets:
     def _write(self, decoded: DataFrame, batch_id: str) -> tuple[OffsetsSummary, list[str]]:
         """Write a batch without repeated records, and without records that the tables already have.
 
-        Return also the topics of the commits. The JSON topic comes last, so that the tables have each commit before it
-        is published.
+        Return also the topics of the commits and of the members. The JSON topic comes last, so that the tables have
+        each commit before it is published.
         """
         counted = _counted(decoded)
         records = _sum(counted)
@@ -196,7 +196,7 @@ class LandOffsets:
             left = new.join(known, on=list(_PLACE), how="left_anti").repartition("log_partition")
             new = left.sortWithinPartitions(*_PLACE)
         counted = counted if new is decoded else _counted(new)
-        topics = sorted({row.topic for row in counted if row.topic is not None})
+        committed = topics = sorted({row.topic for row in counted if row.topic is not None})
 
         def append(name: str, rows: DataFrame) -> int:
             of_files = rows.coalesce(1 + records // _ROWS_OF_A_FILE)
@@ -210,6 +210,8 @@ class LandOffsets:
         with persisted(members_of(new, self.cluster)) as of_members:
             if metadata:
                 append("members", members(of_members))
+                owned = of_members.where("readable AND topic IS NOT NULL").select("topic").distinct()
+                topics = sorted({*topics, *(row.topic for row in owned.collect())})
                 bad_metadata = of_members.where(~F.col("readable")).count()
                 bad = bad.unionByName(bad_records(of_members))
             if bad_metadata or not all(row.readable for row in counted):
@@ -219,8 +221,8 @@ class LandOffsets:
             if row.readable and row.key_type not in {*_COMMIT, _METADATA}:
                 others[KEY_TYPES.get(row.key_type, "unknown")] += row["count"]
         published = 0
-        if self.json_topic is not None and topics:
-            published = self.json_topic.publish(good, is_read=self.json_topic.topic in topics)
+        if self.json_topic is not None and committed:
+            published = self.json_topic.publish(good, is_read=self.json_topic.topic in committed)
         summary = OffsetsSummary(
             batches=1,
             records=records,

@@ -43,6 +43,9 @@ class LogEndReader(TopicMetadata, Protocol):
     def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         """Read the log end offsets of partitions."""
 
+    def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
+        """Read the log start offsets of partitions."""
+
 
 class PollSummary(NamedTuple):
     """Counts the partitions that one poll wrote and left out. ``problem`` says why Kafka did not answer."""
@@ -168,10 +171,13 @@ class LandEnds:
 
 
 def topics_of_late(spark: SparkSession, tables: Tables, cluster: str) -> list[str]:
-    """Return the topics with commits on the newest two days of ``commits``."""
-    days = tables.days(spark, "commits")[-2:]
-    late = tables.read(spark, "commits", days=days).where(F.col("cluster") == cluster) if days else None
-    return [] if late is None else [row.topic for row in late.select("topic").distinct().collect()]
+    """Return the topics with commits on the newest two days, and with members on the newest 30 days."""
+    found = set[str | None]()
+    for name, newest in {"commits": 2, "members": 30}.items():
+        if days := tables.days(spark, name)[-newest:]:
+            late = tables.read(spark, name, days=days).where(F.col("cluster") == cluster)
+            found.update(row.topic for row in late.select("topic").distinct().collect())
+    return [topic for topic in found if topic is not None]
 
 
 def _known(answers: Mapping[TopicPartition, int | Failure]) -> dict[TopicPartition, int]:

@@ -31,6 +31,7 @@ from karrot.pipeline.window_arrays.judge_windows import (
     Slots,
     Windows,
     begins,
+    beyond_end,
     facts_of,
     judged,
     newest,
@@ -38,6 +39,7 @@ from karrot.pipeline.window_arrays.judge_windows import (
     recent_least,
     slots_of,
     stored,
+    unread_end,
 )
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 
@@ -130,9 +132,13 @@ def evaluate(
     for intervals, min_distance in {(one.intervals, one.min_distance) for one in rule_sets}:
         found = windows(commits, newest_commit[is_other], intervals=intervals, min_distance=min_distance)
         kept[intervals, min_distance] = Windows(*(column[of_verdict] for column in found))
-    end = ends.offset[newest_end]
     least = {each: recent_least(ends, each)[newest_end] for each in {one.intervals for one in rule_sets}}
-    codes = [judged(kept[one.intervals, one.min_distance], end, least[one.intervals], now, one) for one in rule_sets]
+    codes = []
+    for one in rule_sets:
+        window = kept[one.intervals, one.min_distance]
+        is_beyond = beyond_end(ends, newest_end, window.offset, commits.seen_ms[newest_commit])
+        of_set = judged(window, unread_end(ends, newest_end, window.offset), least[one.intervals], now, one)
+        codes.append(np.where(is_beyond, np.int8(Status.ERR), of_set))
     return Verdicts(segment, now, codes)
 
 
@@ -168,9 +174,10 @@ class ReplayOptions(NamedTuple):
 def together(commits: DataFrame, ends: DataFrame) -> DataFrame:
     """Join the rows of ``commits`` and ``ends`` in one frame for `changes`, sorted by the hash of the partition.
 
-    The frame has only numbers. Spark sorts only by the hash, because sorting a partition's rows later as arrays takes
-    less than a tenth of the time. A collision of the 64-bit hashes would mix the rows of two partitions. The chance of
-    a collision in a million partitions is 1 in 40 million.
+    The frame has only numbers. ``place`` is the offset of a commit's record, or the log start. Spark sorts only by the
+    hash, because sorting a partition's rows later as arrays takes less than a tenth of the time. A collision of the
+    64-bit hashes would mix the rows of two partitions. The chance of a collision in a million partitions is 1 in 40
+    million.
     """
     rows = commits.sparkSession.sql(_TOGETHER, commits=commits, ends=ends)
     return rows.repartition("source_key").sortWithinPartitions("source_key")
@@ -181,7 +188,7 @@ SELECT xxhash64(cluster, topic, partition) AS source_key, xxhash64(cluster, cons
     log_ts_ms AS at_ms, offset, commit_ts_ms AS timestamp_ms
 FROM {commits} WHERE NOT tombstone AND offset IS NOT NULL AND commit_ts_ms IS NOT NULL
 UNION ALL
-SELECT xxhash64(cluster, topic, partition), CAST(NULL AS BIGINT), observed_at_ms, observed_at_ms, end_offset,
+SELECT xxhash64(cluster, topic, partition), CAST(NULL AS BIGINT), start_offset, observed_at_ms, end_offset,
     observed_at_ms
 FROM {ends} WHERE end_offset IS NOT NULL
 """
@@ -245,7 +252,7 @@ def _ends(table: pa.Table, source: Ints, rows: Ints) -> LogEndArrays:
     rows = rows[np.lexsort((observed_ms[rows], source[rows]))]
     # Drop samples that were stored twice.
     rows = rows[begins(source[rows]) | begins(observed_ms[rows])]
-    return LogEndArrays(source[rows], observed_ms[rows], _ints(table, "offset")[rows])
+    return LogEndArrays(source[rows], observed_ms[rows], _ints(table, "offset")[rows], _ints(table, "place")[rows])
 
 
 def _segments(
@@ -368,7 +375,8 @@ def stalls(commits: CommitArrays, ends: LogEndArrays, segments: Segments, *, at_
 def _grown_at(ends: LogEndArrays, source: int, offset: int, since_ms: int) -> int:
     """Return when the log end of a source was first beyond an offset; the largest integer if never."""
     begin, stop = np.searchsorted(ends.source, [source, source + 1])
-    beyond = (ends.offset[begin:stop] > offset) & (ends.observed_ms[begin:stop] > since_ms)
+    least = np.maximum(offset, ends.start[begin:stop])
+    beyond = (ends.offset[begin:stop] > least) & (ends.observed_ms[begin:stop] > since_ms)
     return int(ends.observed_ms[begin + beyond.argmax()]) if beyond.any() else np.iinfo(np.int64).max
 
 

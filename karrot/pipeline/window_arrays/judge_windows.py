@@ -22,17 +22,19 @@ Bools = npt.NDArray[np.bool_]
 
 
 class LogEndArrays(NamedTuple):
-    """Log-end samples, sorted by ``source`` and then by time."""
+    """Log-end samples, sorted by ``source`` and then by time. ``start`` is the log start, or 0 if it is unknown."""
 
     source: Ints
     observed_ms: Ints
     offset: Ints
+    start: Ints
 
 
 class CommitArrays(NamedTuple):
     """Commits, sorted by ``segment`` and then by arrival. Within a segment, ``seen_ms`` never decreases.
 
-    ``order`` is the record's offset in ``__consumer_offsets``. ``end`` is the newest log end known at ``seen_ms``.
+    ``order`` is the record's offset in ``__consumer_offsets``. ``end`` is the `unread_end` of the newest log end known
+    at ``seen_ms``.
     """
 
     segment: Ints
@@ -76,9 +78,28 @@ def newest(part: Ints, at_ms: Ints, of_part: Ints, until_ms: Ints) -> Ints:
     return np.where((found >= 0) & (part[found] == of_part), found, -1)
 
 
+def unread_end(ends: LogEndArrays, at: Ints, offset: Ints) -> Ints:
+    """Return the log ends ``at`` less the messages after ``offset`` that Kafka has deleted, as in `readable`."""
+    return offset + np.maximum(0, ends.offset[at] - np.maximum(offset, ends.start[at]))
+
+
+def beyond_end(ends: LogEndArrays, at: Ints, offset: Ints, seen_ms: Ints) -> Bools:
+    """Whether ``offset`` is past the log end ``at``, and past the log end before. Both must be newer than the commit.
+
+    Like `karrot.watch`: if a broker has just become leader, one log end can be too low.
+    """
+    before = np.maximum(at - 1, 0)
+    are_newer = (at > 0) & (ends.source[before] == ends.source[at]) & (ends.observed_ms[before] > seen_ms)
+    found: Bools = are_newer & (np.maximum(ends.offset[before], ends.offset[at]) < offset)
+    return found
+
+
 def recent_least(ends: LogEndArrays, samples: int) -> Ints:
-    """Return, for each log end, the lowest of the source's last ``samples`` log ends, this log end included."""
-    least, width = ends.offset, 1
+    """Return, for each log end, the lowest of the source's last ``samples`` log ends, this log end included.
+
+    If a log had no messages, the lowest is -1: then no group had anything to read.
+    """
+    least, width = np.where(ends.offset > ends.start, ends.offset, -1), 1
     while width < min(samples, len(least)):
         step = min(width, samples - width)
         same = ends.source[step:] == ends.source[:-step]
@@ -95,7 +116,7 @@ def stored(commits: CommitArrays, ends: LogEndArrays, segments: Segments, expire
     """
     end = newest(ends.source, ends.observed_ms, segments.source[commits.segment], commits.seen_ms)
     fresh = commits.timestamp_ms >= (commits.seen_ms // 1000 - expire_group) * 1000
-    measured = commits._replace(end=ends.offset[end]) if len(ends.offset) else commits
+    measured = commits._replace(end=unread_end(ends, end, commits.offset)) if len(ends.offset) else commits
     known = _taken(measured, (end >= 0) & fresh)
     return _taken(known, begins(known.segment) | begins(known.order))
 
@@ -211,7 +232,7 @@ class Windows(NamedTuple):
 def judged(window: Windows, end: Ints, recent_least_end: Ints, now: Ints, rules: RuleSet) -> Codes:
     """Return Burrow's verdict on each window, by the first rule that applies.
 
-    ``end`` is the newest log end at ``now`` (epoch seconds). ``recent_least_end`` is the lowest recent log end.
+    ``end`` is the `unread_end` at ``now`` (epoch seconds). ``recent_least_end`` is the lowest recent log end.
     """
     complete = (window.filled / rules.intervals).astype(np.float32) >= np.float32(rules.minimum_complete)
     is_judged = (end - window.offset > rules.allowed_lag) & complete

@@ -126,7 +126,7 @@ def test_each_partition_keeps_its_newest_log_ends_in_order_of_time() -> None:
         assert found.topics == {"a": 1, "b": 1}
         rows = [*zip(*(column.tolist() for column in found.ends), strict=True)]
         assert rows == [
-            (source, at_ms, at_ms + 1 if source == found.source_of(keys)[0] else at_ms - 100)
+            (source, at_ms, at_ms + 1 if source == found.source_of(keys)[0] else at_ms - 100, 0)
             for source in (0, 1)
             for at_ms in kept
         ]
@@ -138,11 +138,11 @@ def test_a_deleted_topic_has_no_log_ends() -> None:
     history.add(_look(2, a=11))
     assert history.topic_keys == {"a": 9}
     assert history.to_table().to_pylist() == [
-        {"topic": "a", "partition": 0, "at_ms": 1, "offset": 10},
-        {"topic": "a", "partition": 0, "at_ms": 2, "offset": 11},
+        {"topic": "a", "partition": 0, "at_ms": 1, "offset": 10, "start": 0},
+        {"topic": "a", "partition": 0, "at_ms": 2, "offset": 11, "start": 0},
     ]
     history.add(_look(3))
-    assert [len(column) for column in history.as_arrays().ends] == [0, 0, 0]
+    assert [len(column) for column in history.as_arrays().ends] == [0, 0, 0, 0]
 
 
 def test_a_bucket_gets_only_the_log_ends_of_its_own_partitions() -> None:
@@ -159,6 +159,6 @@ def test_a_bucket_gets_only_the_log_ends_of_its_own_partitions() -> None:
     assert rows == sorted(rows)
     for key, found in expected.items():
         [source] = own.source_of(np.array([key]))
-        assert [row[1:] for row in rows if row[0] == source] == found
+        assert [row[1:3] for row in rows if row[0] == source] == found
     assert own.source_of(keys[3:]).tolist() == [-1]
-    assert [len(column) for column in everything.only(keys[3:]).ends] == [0, 0, 0]
+    assert [len(column) for column in everything.only(keys[3:]).ends] == [0, 0, 0, 0]

@@ -18,7 +18,7 @@ DEATHS = {1: [1_800_000]}
 
 def rows_of(topic: int, rng: Random) -> list[dict[str, Any]]:
     """Return an unsorted hour of one partition: its log ends, and three groups, the last one falling behind."""
-    ends = [(None, at, at, at // 1_000, at) for at in range(0, 3_600_000, 30_000)]
+    ends = [(None, 0, at, at // 1_000, at) for at in range(0, 3_600_000, 30_000)]
     groups = [
         (group, at, at, at // 1_000 - rng.randrange(20) if group < 2 or at < 1_500_000 else 1_400, at)
         for group in range(3)
@@ -84,7 +84,7 @@ def found(
     seen_at, end = (np.array(column) for column in zip(*ends, strict=True))
     zeros: Ints = np.zeros_like(at)
     log, segments = (
-        LogEndArrays(np.zeros_like(end), seen_at * 1_000, end),
+        LogEndArrays(np.zeros_like(end), seen_at * 1_000, end, np.zeros_like(end)),
         Segments(np.array([0]), np.array([gone_at * 1_000])),
     )
     kept = stored(CommitArrays(zeros, at, np.arange(len(at)), offset, at, zeros), log, segments, 10**9)

@@ -51,9 +51,19 @@ def verdicts_by_model(
     storage = Storage(intervals=rules.intervals, min_distance=rules.min_distance, expire_group=expire_group)
     waiting: list[Commit | LogEnd] = sorted([*stream.ends, *stream.commits], key=itemgetter(0))
     verdicts: dict[int, Status] = {}
+    polls, seen_ms, last_order = list[LogEnd](), 0, -1
     for now in range(span.first, span.last + 1, span.every):
         while waiting and waiting[0][0] <= now * 1000:
-            _tell(storage, waiting.pop(0))
+            happened = waiting.pop(0)
+            _tell(storage, happened)
+            if isinstance(happened, LogEnd):
+                polls.append(happened)
+            elif (
+                polls
+                and happened.order != last_order
+                and happened.timestamp_ms >= (happened.seen_ms // 1000 - expire_group) * 1000
+            ):
+                seen_ms, last_order = happened.seen_ms, happened.order
         # Keep the group from expiring here: the code that splits streams into segments handles expiry.
         for group in storage.groups():
             storage._groups[group].last_commit_ms = NEVER_MS
@@ -61,7 +71,9 @@ def verdicts_by_model(
                 told = evaluate_partition(
                     tracked, now, allowed_lag=rules.allowed_lag, minimum_complete=rules.minimum_complete
                 )
-                verdicts[now] = Status[told.status_text]
+                newer = [end for end in polls[-2:] if end.at_ms > seen_ms]
+                is_beyond = len(newer) == 2 and all(told.end and end.offset < told.end.offset for end in newer)
+                verdicts[now] = Status.ERR if is_beyond else Status[told.status_text]
     return verdicts
 
 
@@ -93,7 +105,7 @@ def _commits(streams: Sequence[PartitionHistory]) -> CommitArrays:
 
 
 def _ends(streams: Sequence[PartitionHistory]) -> LogEndArrays:
-    rows = [(number, *end) for number, stream in enumerate(streams) for end in stream.ends]
+    rows = [(number, *end, 0) for number, stream in enumerate(streams) for end in stream.ends]
     return LogEndArrays(*_columns(rows, len(LogEndArrays._fields)))
 
 

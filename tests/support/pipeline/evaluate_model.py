@@ -1,14 +1,16 @@
-"""Random batches of commits, log ends and deletions, and Burrow's reference model that judges them."""
+"""Random batches of commits, log ends and deletions. Burrow's reference model and the rules of `watch` judge them."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
 from karrot.burrow.notification_rules import NotifiedGroup, notify
-from karrot.burrow.rules import evaluate_group
-from karrot.event import LagEvent, Source, Status
+from karrot.burrow.rules import TrackedPartition, Window, complete_share, evaluate_group
+from karrot.event import BEYOND_END, NEVER_COMMITTED, LagEvent, LogEnd, PartitionLag, Source, Status, TopicPartition
 from karrot.pipeline.evaluate.bucket_state import EvaluateRules
+from karrot.watch.cluster_interface import Description, GroupMember
+from karrot.watch.rings import BEYOND_END_POLLS, Ring, Rings
 from support.burrow.burrow_storage import Storage
 
 
@@ -125,17 +127,23 @@ class EvaluateModel:
             intervals=rules.intervals, min_distance=rules.min_distance, expire_group=asked.expire_group
         )
         self.notified = dict[str, NotifiedGroup]()
+        self.rings = Rings(rules.intervals)
+        self.polls = dict[tuple[str, int], list[LogEnd]]()
+        self.seen = dict[tuple[str, str, int], LogEnd]()
         self.owners = dict[str, dict[tuple[str, int], tuple[str, str]]]()
 
     def take(self, batch: Batch) -> list[LagEvent]:
         topics = {topic for topic, _ in batch.ends}
         for topic in {*self.storage.topics()} - topics:
             self._delete_topic(topic)
+        polled = {place: LogEnd((batch.now - 60) * 1000, end) for place, end in batch.ends.items()}
+        self.polls = {place: [*self.polls.get(place, []), end] for place, end in polled.items()}
         for (topic, number), end in batch.ends.items():
             count = sum(each == topic for each, _ in batch.ends)
             self.storage.put_log_end(topic, number, end, partition_count=count)
         for group in batch.deleted:
             self.storage.delete_group(group)
+            self.rings.forget(group)
             self.notified.pop(group, None)
             self.owners.pop(group, None)
         for rebalance in batch.rebalances:
@@ -143,6 +151,7 @@ class EvaluateModel:
                 self.owners[rebalance.group] = rebalance.owners
         for each in batch.commits:
             if each.order > batch.deleted.get(each.group, -1):
+                self.seen[each[:3]] = LogEnd(max(each.at_ms, self.polls[each[1:3]][0].at_ms), each.offset)
                 self.storage.put_commit(
                     each.group,
                     each.topic,
@@ -152,14 +161,21 @@ class EvaluateModel:
                     timestamp_ms=each.timestamp_ms,
                     now=max(each.at_ms // 1000, batch.now - 60),
                 )
-        return [told for group in sorted(self.storage.groups()) if (told := self._judge(group, batch.now))]
+        self.rings._newest.clear()
+        self.rings.logs.clear()  # nothing stays of a deleted topic
+        self.rings.see_logs({}, {TopicPartition(*place): end for place, end in batch.ends.items()}, batch.now * 1000)
+        groups = sorted({*self.storage.groups(), *self.owners})
+        return [told for group in groups if (told := self._judge(group, batch.now))]
 
     def _judge(self, group: str, now: int) -> LagEvent | None:
-        self._own(group)
-        partitions = self.storage.fetch(group, now)
+        partitions: Sequence[TrackedPartition] | None = ()
+        if group in self.storage.groups():
+            self._own(group)
+            partitions = self.storage.fetch(group, now)
         if partitions is None:
             self.notified.pop(group, None)
             self.owners.pop(group, None)
+            self.rings.forget(group)
             return None
         rules = self.asked.rules
         event = evaluate_group(
@@ -168,13 +184,64 @@ class EvaluateModel:
             partitions,
             now * 1000,
             source=Source.KAFKA,
-            show_all=self.asked.lists_all,
+            show_all=True,
             allowed_lag=rules.allowed_lag,
             minimum_complete=rules.minimum_complete,
         )
+        event = self._as_watch(event, group, {TopicPartition(*each[:2]) for each in partitions if any(each.slots)})
+        if not partitions and not event.partitions:
+            return None
+        if not self.asked.lists_all:
+            event = event._replace(partitions=tuple(one for one in event.partitions if one.status_text != "OK"))
         known = self.notified.setdefault(group, NotifiedGroup())
         told = notify(known, Status[event.status_text], now * 1000, self.asked.notifier, uuid.uuid4)
         return None if told is None else _named(event, told.incident)
+
+    def _as_watch(self, event: LagEvent, group: str, committed: set[TopicPartition]) -> LagEvent:
+        """Mark the partitions without a commit. In these batches, members own all partitions, or there are none."""
+        owned = {TopicPartition(*place) for place in self.owners.get(group, ())}
+        members = (GroupMember("m", "", "", tuple(owned & self.rings._newest.keys())),) if owned else ()
+        described = Description("Stable" if owned else "Empty", members)
+        self.rings.groups[group] = dict.fromkeys(committed, Ring(Window(self.rings.intervals)))
+        read = {place for place in self.rings._newest if place.topic in described.topics}
+        self.rings.see_uncommitted(group, read - committed, described)
+        intervals, waiting = self.rings.intervals, self.rings.uncommitted.get(group, {})
+        shown = {place: one for place, one in waiting.items() if 2 * one.polls >= intervals}
+        if any(one.got_records and one.owned >= intervals for one in shown.values()):
+            event = event._replace(status_text=Status.ERR.name)
+        listed = {(one.topic, one.partition): one for one in event.partitions}
+        for place in shown.keys() - listed.keys():
+            owner, client_id = self.owners.get(group, {}).get(place, ("", ""))
+            listed[place] = PartitionLag(
+                topic=place.topic,
+                partition=place.partition,
+                owner=owner,
+                client_id=client_id,
+                status_text="",
+                complete=0.0,
+            )
+        told = [self._proven(group, one, shown) for one in listed.values()]
+        if any(one.status_text == BEYOND_END for one in told):
+            event = event._replace(status_text=Status.ERR.name)
+        lags = [one.current_lag for one in told if one.current_lag is not None]
+        return event._replace(
+            partitions=tuple(told),
+            partition_count=len(told),
+            total_lag=sum(lags) if lags else None,
+            complete=complete_share(sum(one.complete == 1 for one in told), max(1, len(told))),
+            max_lag=max(told, key=lambda one: one.current_lag or 0, default=None),
+        )
+
+    def _proven(self, group: str, one: PartitionLag, shown: Container[TopicPartition]) -> PartitionLag:
+        place = TopicPartition(one.topic, one.partition)
+        if one.end is None:
+            return one._replace(status_text=NEVER_COMMITTED if place in shown else one.status_text, current_lag=None)
+        seen_ms = self.seen[group, *place].at_ms
+        low = [end for end in self.polls[place][-2:] if end.at_ms > seen_ms and end.offset < one.end.offset]
+        if self.polls[place][-1] not in low:
+            return one
+        status = BEYOND_END if len(low) == BEYOND_END_POLLS else one.status_text
+        return one._replace(status_text=status, current_lag=None, complete=0.0)
 
     def _own(self, group: str) -> None:
         """Set the owners of the partitions that the group's list has."""
@@ -201,7 +268,10 @@ def comparable(event: LagEvent) -> Any:
     """
     partitions = [
         each._replace(
-            start=_seen(each.start), end=_seen(each.end), complete=None if each.start is None else each.complete
+            log_end=None,
+            start=_seen(each.start),
+            end=_seen(each.end),
+            complete=None if each.start is None else each.complete,
         )
         for each in sorted(event.partitions, key=lambda each: (each.topic, each.partition))
     ]

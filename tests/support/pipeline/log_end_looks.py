@@ -9,7 +9,7 @@ from karrot.pipeline.evaluate.recent_log_ends import LogEndLook
 
 
 def look_of(samples: Iterable[tuple[TopicPartition, LogEnd]], topics: Collection[str]) -> LogEndLook:
-    """Return a look with these log ends."""
+    """Return a look with these log ends, and a log start of 0."""
     found = [*samples]
     at_ms, offset = np.array([[*end] for _, end in found], np.int64).reshape(-1, 2).T
-    return LogEndLook([place for place, _ in found], at_ms, offset, topics)
+    return LogEndLook([place for place, _ in found], at_ms, offset, np.zeros_like(offset), topics)
