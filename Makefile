@@ -144,6 +144,7 @@ chain: $(STAMPS)/dev ## The chain of 2017 on a real broker, step by step: commit
 	PYTHONPATH=tests $(BIN)/python -m e2e.chain
 
 truth: $(STAMPS)/dev ## No false alarm and no silence: healthy groups that look odd and groups with a planted fault on a real broker; ARGS="--minutes 20"
+	$(BIN)/pytest -m e2e tests/e2e/test_same_states.py
 	PYTHONPATH=tests $(BIN)/python -m e2e.truth $(ARGS)
 
 golden: $(STAMPS)/dev ## What Karrot puts out for a recorded day, as text files to compare with diff -r; ARGS="--help"

@@ -139,7 +139,7 @@ In a row without ``coverage``, the lag comes from events. Otherwise the lag come
 share of the group's partitions whose lag is known. ``uncommitted`` is the number of partitions that hold messages but
 have no committed offset. The lag of these partitions is unknown. If ``complete`` is below 1, the lag can leave out
 partitions: it is ``coverage``, or the lowest ``complete`` of the events. ``lag_seconds_kind`` is the least exact kind
-of the values of which ``lag_seconds_max`` is the largest.
+of the minute's lags in seconds.
 """
 
 INCIDENTS: Final = _table(

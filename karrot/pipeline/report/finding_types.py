@@ -36,7 +36,8 @@ class LagPoint(NamedTuple):
 class GroupLag(NamedTuple):
     """The lag of a group over the period.
 
-    ``peak_at_s`` is the minute of ``peak_seconds`` or, if that is ``None``, the minute of ``peak_lag``.
+    ``peak_at_s`` is the minute of ``peak_seconds`` or, if that is ``None``, the minute of ``peak_lag``. ``is_bound``
+    says that ``peak_seconds`` is a lower bound.
     """
 
     cluster: str
@@ -45,6 +46,7 @@ class GroupLag(NamedTuple):
     peak_lag: int | None
     peak_at_s: int | None
     worst_status: str | None
+    is_bound: bool
     points: Sequence[LagPoint]
 
 
@@ -143,7 +145,7 @@ class Findings(NamedTuple):
     """All data of a report.
 
     ``incidents`` are the longest incidents, ``open_incidents`` the longest open incidents. ``incident_totals`` counts
-    all incidents.
+    all incidents. ``unknown`` counts the groups with a minute in which the lag of some partitions is not known.
     """
 
     period: DayRange
@@ -166,3 +168,4 @@ class Findings(NamedTuple):
     rates_watched: AnsweredTopics
     budgets: Sequence[Budget]
     quarantined: Quarantined
+    unknown: int = 0

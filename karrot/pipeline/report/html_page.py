@@ -86,6 +86,7 @@ def _context(findings: Findings, headline: Markup, made_at: datetime) -> dict[st
         "longest": findings.incidents[:10],
         "lasted": _lasted,
         "reaches": _reaches,
+        "no_lag": sentences.no_lag(findings),
         "nothing_skewed": sentences.nothing_skewed(findings.skew_watched),
         "nothing_tight": sentences.nothing_tight(findings.rates_watched),
         "svg": chart_shapes,

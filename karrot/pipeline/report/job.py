@@ -44,15 +44,18 @@ _LAGS: Final = """
 WITH parts AS (
     SELECT cluster, consumer, at_s - pmod(at_s - :start_s, :length_s) AS part_s, max(lag_seconds_max) AS seconds,
         max(lag_max) AS lag, max(severity) AS severity, max_by(worst_status, severity) AS worst,
-        max(struct(lag_seconds_max, lag_max, -at_s AS earlier)) AS peak
+        max(struct(lag_seconds_max, lag_max, -at_s AS earlier, lag_seconds_kind AS kind)) AS peak
     FROM (SELECT *, unix_seconds(minute) AS at_s FROM {lag_minute}) GROUP BY 1, 2, 3
 )
 SELECT cluster, consumer, max(seconds) AS peak_seconds, max(lag) AS peak_lag, -max(peak).earlier,
-    max_by(worst, severity), sort_array(collect_list(struct(part_s, seconds)))
+    max_by(worst, severity), coalesce(max(peak).kind = 'at_least', false),
+    sort_array(collect_list(struct(part_s, seconds)))
 FROM parts GROUP BY cluster, consumer HAVING peak_seconds > 0 OR peak_lag > 0
 ORDER BY peak_seconds DESC NULLS LAST, peak_lag DESC NULLS LAST, cluster, consumer LIMIT :groups
 """
 """The groups with the largest lag in seconds. Groups whose lag is unknown come last."""
+
+_UNKNOWN: Final = "SELECT count(DISTINCT cluster, consumer) FROM {lag_minute} WHERE lag_max IS NULL OR coverage < 1"
 
 _INCIDENTS: Final = """
 SELECT incident_id, cluster, consumer, unix_seconds(started_at) AS started_s, unix_seconds(ended_at) AS ended_s,
@@ -233,6 +236,7 @@ def find(spark: SparkSession, tables: Tables, period: DayRange) -> types.Finding
             rates_watched=ask.rows(types.AnsweredTopics, _RATES_WATCHED)[0],
             budgets=ask.rows(types.Budget, _BUDGETS, types.DayBurn),
             quarantined=ask.rows(types.Quarantined, _QUARANTINED)[0],
+            unknown=ask.frame(_UNKNOWN).collect()[0][0],
         )
     finally:
         rates.unpersist()

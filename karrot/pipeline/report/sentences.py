@@ -96,11 +96,22 @@ def headline(findings: Findings) -> Markup:
 
 def _worst(findings: Findings) -> Markup:
     if not findings.lags:
-        return Markup("No group had any lag")
+        return no_lag(findings)
     worst = findings.lags[0]
+    least = "at least " if worst.is_bound else ""
     behind = f"{worst.peak_lag or 0:,} messages" if worst.peak_seconds is None else duration(worst.peak_seconds)
     at = "" if worst.peak_at_s is None else f" on {when(worst.peak_at_s)} UTC"
-    return Markup("{} was furthest behind, {}{}").format(named(worst), behind, at)
+    return Markup("{} was furthest behind, {}{}{}").format(named(worst), least, behind, at)
+
+
+def no_lag(findings: Findings) -> Markup:
+    if not findings.unknown:
+        return Markup("No group had any lag")
+    return Markup("No group had any lag in the partitions whose lag is known. {}").format(_not_known(findings))
+
+
+def _not_known(findings: Findings) -> str:
+    return f"{counted_at_start(findings.unknown, 'group')} had partitions whose lag is not known"
 
 
 def compared(findings: Findings) -> LagTrend | None:
@@ -317,6 +328,13 @@ def _silent_days(findings: Findings) -> Iterator[Advice]:
         yield Advice("other", Markup("Find out why no events came"), why)
 
 
+def _unknown_lags(findings: Findings) -> Iterator[Advice]:
+    if findings.unknown:
+        what = Markup("Find out why the lag of some partitions is not known")
+        why = Markup("{}, and no sum has these partitions. See <code>state</code> in the table partition_lag_minute.")
+        yield Advice("other", what, why.format(_not_known(findings)))
+
+
 def _unread(findings: Findings) -> Iterator[Advice]:
     lines, lost = findings.quarantined
     if lines or lost:
@@ -343,6 +361,7 @@ _RULES: tuple[Callable[[Findings], Iterator[Advice]], ...] = (
     _flapping,
     _never_closed,
     _silent_days,
+    _unknown_lags,
     _unread,
     _unmeasured,
 )

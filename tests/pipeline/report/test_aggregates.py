@@ -48,17 +48,23 @@ def _of(group: str, **columns: Any) -> dict[str, Any]:
     return {"cluster": "prod", "consumer": group, **columns}
 
 
-def _minute(group: str, at_s: int, seconds: float | None, lag: int | None, status: str) -> dict[str, Any]:
-    return _of(
-        group, minute=_iso(at_s), lag_seconds_max=seconds, lag_max=lag, worst_status=status, not_ok=status != "OK"
-    )
+def _minute(group: str, at_s: int, seconds: float | None, lag: int | None, status: str, **more: Any) -> dict[str, Any]:
+    known = {"minute": _iso(at_s), "lag_seconds_max": seconds, "lag_max": lag, "worst_status": status}
+    return _of(group, **known, not_ok=status != "OK", **more)
 
 
 def _lag_minute() -> Rows:
     return [
         # behind for twenty minutes, and farthest for two of them
         *(
-            _minute("orders", hour_at(0, 12) + 60 * n, 900.0 if n in {7, 9} else 90.0, 5_000 + n, "ERR")
+            _minute(
+                "orders",
+                hour_at(0, 12) + 60 * n,
+                900.0 if n in {7, 9} else 90.0,
+                5_000 + n,
+                "ERR",
+                lag_seconds_kind="at_least" if n == 9 else "exact",
+            )
             for n in range(20)
         ),
         _minute("orders", hour_at(1), 0.0, 0, "OK"),
@@ -66,6 +72,9 @@ def _lag_minute() -> Rows:
         _minute("mail", hour_at(0), None, 70, "WARN"),
         _minute("mail", hour_at(0, 1), None, 7, "OK"),
         _minute("idle", hour_at(1, 23.5), 0.0, 0, "OK"),
+        _minute("unread", hour_at(1, 12), None, None, "ERR"),
+        _minute("half read", hour_at(1, 12), 0.0, 0, "OK", coverage=0.5, complete=0.5),
+        _minute("half read", hour_at(1, 13), 0.0, 0, "OK", coverage=0.5, complete=0.5),
     ]
 
 
@@ -209,6 +218,7 @@ def test_a_report_names_its_days_and_the_days_that_they_are_compared_with(found:
     ]
     assert found.days_before == [DayTotal(MONDAY - dt.timedelta(days=1), 1, 100, 100, 100, 100)]
     assert found.quarantined == Quarantined(lines=1, missing=40)
+    assert found.unknown == 2
 
 
 def test_groups_are_ranked_by_lag_in_time_then_by_messages(found: Findings) -> None:
@@ -222,6 +232,7 @@ def test_groups_are_ranked_by_lag_in_time_then_by_messages(found: Findings) -> N
             5_019,
             hour_at(0, 12) + 9 * 60,
             "ERR",
+            True,
             [LagPoint(begins[0], 900.0), LagPoint(begins[1], 90.0), LagPoint(begins[2], 0.0)],
         ),
         GroupLag(
@@ -231,6 +242,7 @@ def test_groups_are_ranked_by_lag_in_time_then_by_messages(found: Findings) -> N
             70,
             hour_at(0),
             "WARN",
+            False,
             [LagPoint(hour_at(0), None), LagPoint(hour_at(0, 1) - 3_600 % stretch, None)],
         ),
     ]

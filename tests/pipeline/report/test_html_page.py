@@ -118,6 +118,21 @@ def test_open_incidents_are_counted_that_are_not_among_the_longest() -> None:
     assert "600 incidents, 7 still open" in _text(findings)
 
 
+def test_an_unknown_lag_is_not_called_no_lag() -> None:
+    text = _text(quiet_week()._replace(unknown=3))
+    known = "No group had any lag in the partitions whose lag is known. 3 groups had partitions whose lag is not known."
+    assert text.count(known) == 2
+    assert "Find out why the lag of some partitions is not known" in text
+    assert "No group had any lag." not in text
+
+
+def test_a_lower_bound_is_shown_as_one() -> None:
+    findings = make_findings()
+    text = _text(findings._replace(lags=[findings.lags[0]._replace(is_bound=True)]))
+    assert "orders of prod was furthest behind, at least 1 h 6 min on" in text
+    assert text.count("at least 1 h 6 min") == 2
+
+
 def test_sections_without_rows_give_the_reason() -> None:
     text = _text(quiet_week())
     for said in (
