@@ -43,22 +43,22 @@ EXPECTED: States = {
     "same-stopped": ("ERR", 40, {("same-stopped", 0): ("stands still", 40)}),
     "same-beyond": ("ERR", None, {("same-beyond", 0): ("BEYOND_END", None)}),
     "same-never": ("ERR", None, {("same-never", 0): ("NEVER_COMMITTED", None)}),
-    "same-half": ("ERR", 0, {("same-half", 0): ("OK", 0), ("same-half", 1): ("NEVER_COMMITTED", None)}),
+    "same-half": ("OK", 0, {("same-half", 0): ("OK", 0), ("same-half", 1): ("NEVER_COMMITTED", None)}),
     "same-left": ("OK", 0, {("same-left", 0): ("OK", 0), ("same-before", 0): ("LEFT", None)}),
 }
 
 
 @contextmanager
-def _groups(kafka: Kafka) -> Iterator[Callable[..., None]]:
+def _groups(kafka: Kafka) -> Iterator[Callable[[str, int], None]]:
     """Make the topics and groups of `EXPECTED`. The consumers of the living ones run until the end.
 
     The result writes messages to a topic.
     """
     admin, producer, members = kafka.admin(), Producer(kafka.client), dict[str, Member]()
 
-    def write(topic: str, count: int, partition: int = 0) -> None:
+    def write(topic: str, count: int) -> None:
         for _ in range(count):
-            producer.produce(topic, b"x", partition=partition)
+            producer.produce(topic, b"x", partition=0)
         assert producer.flush(60) == 0
 
     def committed(group: str, topic: str) -> int:
@@ -83,7 +83,6 @@ def _groups(kafka: Kafka) -> Iterator[Callable[..., None]]:
         read("same-left", "same-left", "same-before")
         read("same-never", "same-never", commits=False)
         read("same-half", "same-half")
-        members["same-half"].poison = ("same-half", 1)
         write("same-half", 60)
         set_offset("same-deleted", "same-deleted", 10)
         set_offset("same-stopped", "same-stopped", 20)
@@ -155,7 +154,6 @@ def test_watch_the_judge_and_the_tables_give_the_same_states_for_the_same_groups
 
         wait_for(lambda: is_waiting(WATCHED) and is_waiting(JUDGED), _PATIENCE_S)
         write("same-never", 30)
-        write("same-half", 30, 1)
         try:
             wait_for(agree, _PATIENCE_S)
         finally:

@@ -71,10 +71,6 @@ class _Judged(NamedTuple):
     def of(cls, state: BucketState, log_ends: LogEnds, rules: RuleSet, now: int, owners: Sequence[Owners]) -> "_Judged":
         partitions, count, ends = state.partitions, len(state.groups), log_ends.ends
         begin = np.searchsorted(partitions.group, np.arange(count + 1))
-        if not len(partitions.group):
-            nothing = np.zeros(0, np.int64)
-            worst = np.full(count, int(Status.OK))
-            return cls(nothing.astype(np.int8), nothing, nothing > 0, nothing, nothing, worst, begin)
         source = log_ends.source_of(source_key(partitions.topic_key, partitions.partition))
         at = newest(ends.source, ends.observed_ms, source, np.full(len(source), now * 1000 + 999))
         window, seen_ms = windows_of(partitions.rings), partitions.rings.seen_ms[:, -1]
@@ -87,15 +83,17 @@ class _Judged(NamedTuple):
         is_low = (ends.observed_ms[at] > seen_ms) & (ends.offset[at] < window.offset)
         is_old = now * 1000 - ends.observed_ms[at] > _OLD_MS
         lag = np.where(is_known & ~is_low & ~is_old, end - window.offset, _UNKNOWN)
-        before = at - rules.intervals + 1  # a window of samples
-        has_window = (before >= 0) & (ends.source[np.maximum(before, 0)] == source)
-        began_ms = np.where(has_window, ends.observed_ms[np.maximum(before, 0)], -1)
+        first = np.maximum(at - rules.intervals + 1, 0)  # of a window of samples
+        has_window = (ends.source[first] == source) & (at - first == rules.intervals - 1)
         for number, group in enumerate(state.groups):
             until_ms = now * 1000 if owners[number] else group.members_ms
             for topic, since_ms in _unread(group, owners[number]).items():
                 rows = begin[number] + np.flatnonzero(partitions.topic[begin[number] : begin[number + 1]] == topic)
                 silent_ms = until_ms - max(since_ms, seen_ms[rows].max(initial=0))
-                left = rows[(began_ms[rows] >= 0) & (silent_ms >= now * 1000 - began_ms[rows])]
+                if owners[number]:  # as in `watch`, no alarm from the second poll on: the topic is probably left
+                    is_second = silent_ms >= now * 1000 - ends.observed_ms[np.maximum(at[rows] - 1, 0)]
+                    codes[rows[is_second & ~is_beyond[rows]]] = Status.OK
+                left = rows[has_window[rows] & (silent_ms >= now * 1000 - ends.observed_ms[first[rows]])]
                 codes[left], lag[left] = Status.OK, _UNCOUNTED
         worst = np.full(count, int(Status.OK))
         np.maximum.at(worst, partitions.group, codes)
@@ -222,8 +220,8 @@ class BucketTask:
         found = _Judged.of(state, log_ends, asked.rules, now, owners)
         sent: list[LagEvent] = []
         for number, group in enumerate(state.groups):
-            committed = state.partitions.places(slice(found.begin[number], found.begin[number + 1]))
-            places = self._uncommitted(group, owners[number], log_ends, committed)
+            rows = slice(int(found.begin[number]), int(found.begin[number + 1]))
+            places = self._uncommitted(group, owners[number], log_ends, state.partitions, rows)
             state.groups[number] = group._replace(uncommitted=[*places])
             seen = [each for each, is_shown in places.items() if is_shown]
             if not group.last_commit_ms and not seen:
@@ -248,20 +246,19 @@ class BucketTask:
         return uuid.uuid5(uuid.NAMESPACE_URL, f"{self.batch}/{self.cluster}/{group}")
 
     def _uncommitted(
-        self, group: GroupMemory, owners: Owners, log_ends: LogEnds, committed: Collection[tuple[str, int]]
+        self, group: GroupMemory, owners: Owners, log_ends: LogEnds, partitions: Partitions, rows: slice
     ) -> dict[Uncommitted, bool]:
         """Return the partitions that the group reads without a commit, and whether the verdict shows each of them.
 
         A partition is shown after half a window. A group without members keeps its partitions.
         """
-        window, known, found = self.asked.rules.intervals, {each[:2]: each for each in group.uncommitted}, {}
         read = {topic for topic, _ in owners} & log_ends.topics.keys()
-        if not group.uncommitted and len(committed) == sum(
-            log_ends.topics.get(topic, 0) for topic in {*group.listed, *read}
-        ):
+        count = sum(log_ends.topics.get(topic, 0) for topic in read | group.listed.keys())
+        if not group.uncommitted and (not owners or count == rows.stop - rows.start):
             return {}
+        window, known, found = self.asked.rules.intervals, {each[:2]: each for each in group.uncommitted}, {}
         places = {(topic, number) for topic in read for number in range(log_ends.topics[topic])} | owners.keys()
-        for at in sorted((places if owners else known.keys()) - {*committed}):
+        for at in sorted((places if owners else known.keys()) - partitions.places(rows)):
             ends = log_ends.of(*at, self.now_ms)
             if not len(ends.offset):
                 continue
@@ -295,7 +292,9 @@ class BucketTask:
             (topic, each) for topic, count in group.listed.items() if topic not in left for each in range(count)
         }
         read = of_topics.union(never_committed)
-        others = (read if self.asked.lists_all else {*never_committed}) - partitions.places(rows)
+        others = {*never_committed}
+        if self.asked.lists_all and len(read) > len(counted):
+            others = read - partitions.places(counted)
         uncommitted = [_without_commit(*at, owners, is_shown=at in never_committed) for at in sorted(others)]
         listed = rows if self.asked.lists_all else rows[found.codes[rows] > Status.OK]
         worst = counted[np.argsort(-found.lag[counted], kind="stable")[:1]].tolist()

@@ -101,7 +101,7 @@ def _parts(several: Iterable[StoredEvent]) -> Iterator[list[tuple[StoredEvent, s
 
 
 BUCKETS: Final = 32
-_VERSION: Final = 2
+_VERSION: Final = 3
 _GROUP_METADATA: Final = 2
 _CONSUMER: Final = "consumer"
 MOST_RECORDS: Final = 10_000_000

@@ -138,6 +138,14 @@ CASES = (
         "OK",
     ),
     Case(
+        "members read another topic for a short time",
+        {A0: _FULL, B0: ((0, 500), (10, 900))},
+        {A0: ((0, 500),), B0: ((0, 400),)},
+        ((0, ()), (36, (A0,))),
+        {A0: one("OK", 0), B0: (frozenset({"STOP", "STALL", "OK"}), 500)},
+        "OK",
+    ),
+    Case(
         "the members of one topic went a little earlier",
         {A0: ((0, 500), (10, 600)), B0: ((0, 500), (10, 900))},
         {A0: _FULL, B0: _FULL},

@@ -71,14 +71,15 @@ def _is_left(reader: Reader, told: Sequence[Assignment], committed_ms: int, at_m
 
     The assignments that ended before the day of the row do not count.
     """
-    silent_since, unread_ms = committed_ms, 0
+    silent_since, unread_ms, is_first = committed_ms, 0, True
     for one, next_ms in zip(told, [*(one.at_ms for one in told[1:]), 2**63], strict=False):
         if one.at_ms > at_ms or next_ms <= day_of(at_ms) or one.at_ms < day_of(at_ms) - _MEMBERS_BACK_MS:
             continue
         topics = {topic for topic, _ in one.owner_of}
         if reader.topic in topics:
-            silent_since, unread_ms = max(committed_ms, next_ms), 0
+            silent_since, unread_ms, is_first = max(committed_ms, next_ms), 0, False
         elif topics:
+            silent_since, is_first = max(silent_since, one.at_ms) if is_first else silent_since, False
             unread_ms += next_ms - one.at_ms
             if at_ms < next_ms:
                 return at_ms - silent_since >= _LEFT_AFTER_MS
