@@ -154,10 +154,7 @@ def test_watch_the_judge_and_the_tables_give_the_same_states_for_the_same_groups
 
         wait_for(lambda: is_waiting(WATCHED) and is_waiting(JUDGED), _PATIENCE_S)
         write("same-never", 30)
-        try:
-            wait_for(agree, _PATIENCE_S)
-        finally:
-            assert _states(service, JUDGED) == _states(service, WATCHED)
+        wait_for(agree, _PATIENCE_S)
         judge.kill()
 
         def landed() -> States:
