@@ -43,9 +43,6 @@ class LogEndReader(TopicMetadata, Protocol):
     def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         """Read the log end offsets of partitions."""
 
-    def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
-        """Read the log start offsets of partitions."""
-
 
 class PollSummary(NamedTuple):
     """Counts the partitions that one poll wrote and left out. ``problem`` says why Kafka did not answer."""
