@@ -82,7 +82,7 @@ def test_the_pipeline_has_the_rule_of_the_service(spark: SparkSession) -> None:
     numbered = list(enumerate(AGE_CASES.values()))
     logs = {"cluster": "c", "topic": "t", "day": MIDNIGHT.date()}
     samples = [
-        {**logs, "partition": number, "at_ms": NOW_MS - int(1_000 * ago), "end_offset": offset}
+        {**logs, "start_offset": 0, "partition": number, "at_ms": NOW_MS - int(1_000 * ago), "end_offset": offset}
         for number, case in numbered
         for ago, offset in case.log_ends
     ]
