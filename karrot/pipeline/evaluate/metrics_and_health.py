@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Final
 
 from karrot.clock import Clock
-from karrot.pipeline.evaluate.job import EvaluatedBatch
+from karrot.pipeline.evaluate.burrow_judge import JudgedBatch
 from karrot.pipeline.stream.metrics_and_health_server import MetricValues
 from karrot.telemetry import Metric
 from karrot.text import duration
@@ -88,7 +88,7 @@ class EvaluateMetrics(MetricValues):
         self.set(INTERVAL, every.total_seconds(), cluster)
         self.set(LAST_BATCH, clock.wall_ms() / 1000, cluster)
 
-    def took(self, batch: EvaluatedBatch) -> None:
+    def took(self, batch: JudgedBatch) -> None:
         cluster, self._ended_ms = self._cluster, self._clock.boot_ms()
         self.set(CATCHING_UP, 0 if batch.is_judged else 1, cluster)
         self.set(BATCH_SECONDS, batch.seconds, cluster)

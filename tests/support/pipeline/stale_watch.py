@@ -23,7 +23,7 @@ from karrot.text import iso_ms
 _MS: Final = timedelta(milliseconds=1)
 _FORGOTTEN_MS: Final = timedelta(days=31) // _MS
 _GRAINS: Final = 64
-"""The most samples within ``D`` that are kept. If there are more samples, some in between are dropped."""
+"""Of the samples in a 64th of ``D``, only the newest is kept."""
 
 
 class GroupPartition(NamedTuple):
@@ -152,17 +152,17 @@ class StaleWatch:
         self._standings[key] = OffsetSince(committed.offset, committed.newest, since_ms)
 
     def _recent(self, samples: list[LogEnd]) -> list[LogEnd]:
-        """Keep the samples of the last ``length``, at least ``length / 64`` apart, and the newest one before them."""
-        samples.sort()
+        """Keep one sample of each 64th of ``length``, and the newest sample before the last ``length``."""
+        samples = sorted({sample.at_ms: sample for sample in samples}.values())
         at = bisect_right(samples, samples[-1].at_ms - self._length_ms, key=lambda sample: sample.at_ms)
-        kept: list[LogEnd] = []
-        for sample in samples[max(0, at - 1) :]:
-            # The newest sample is always kept. It replaces a sample that was too close to the one before it.
-            if len(kept) > 1 and kept[-1].at_ms - kept[-2].at_ms < self._length_ms // _GRAINS:
-                kept[-1] = sample
-            else:
-                kept.append(sample)
-        return kept
+        grain_ms, needed = self._length_ms // _GRAINS, samples[max(0, at - 1) :]
+        return [
+            sample
+            for number, sample in enumerate(needed)
+            if sample is needed[-1]
+            or (at and not number)
+            or sample.at_ms // grain_ms != needed[number + 1].at_ms // grain_ms
+        ]
 
     def _sampled_ms(self) -> dict[str, int]:
         """The time of the newest sample of each cluster."""
