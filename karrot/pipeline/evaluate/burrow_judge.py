@@ -204,7 +204,9 @@ class BurrowJudge:
 
     def _known_log_ends(self) -> RecentLogEnds:
         if self._log_ends is None:
-            self._log_ends = RecentLogEnds(self.asked.rules.intervals).load(self._folder.read(LOG_ENDS, "kind=log_ends").toArrow())
+            self._log_ends = RecentLogEnds(self.asked.rules.intervals).load(
+                self._folder.read(LOG_ENDS, "kind=log_ends").toArrow()
+            )
         return self._log_ends
 
     def _remember(self, note: BurrowNote) -> BurrowNote:

@@ -181,7 +181,7 @@ def _distinct(records: list[Record]) -> list[Record]:
     return [*commits.values(), *(each for each in records if each[1] is None)]
 
 
-@pytest.mark.parametrize(("seed", "many"), [(2278, 8), pytest.param(4, 60, marks=pytest.mark.deep)])
+@pytest.mark.parametrize(("seed", "many"), [(2278, 8), pytest.param(0, 40, marks=pytest.mark.deep)])
 def test_random_batches_give_the_lines_and_the_state_of_the_plain_rule(
     spark: SparkSession, tmp_path: Path, seed: int, many: int
 ) -> None:
@@ -200,7 +200,7 @@ def test_a_batch_that_died_before_its_note_is_repeated_and_a_batch_with_a_note_g
     spark: SparkSession, tmp_path: Path
 ) -> None:
     pair = _Pair(spark, tmp_path)
-    first, batch = _Stream(Random(17)).batches(2)
+    first, batch = _Stream(Random(143)).batches(2)
     pair.take(first)
     judge = _judge(spark, tmp_path, print)
     judge.advance(_batch(spark, tmp_path, pair.batch + 1, batch))  # and the driver dies
