@@ -41,7 +41,7 @@ _OK: Final = 1
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--groups", type=int, default=20)
-    parser.add_argument("--every", default="20s,60s", help="of evaluate, with commas")
+    parser.add_argument("--every", default="20s,60s", help="of the pipeline, with commas")
     asked = parser.parse_args()
     downloads = Downloads(default_cache())
     with tempfile.TemporaryDirectory(prefix="karrot-bench-") as place, ExitStack() as ending:
@@ -63,9 +63,9 @@ def start_judges(stack: Stack, service: Service, every: list[str], jars: str, pl
     stack.servers.start("watch", [*_karrot("watch"), *asked, "watch", "--post", url, "--state", place / "state"])
     names = ["watch"]
     for each in every:
-        name = f"evaluate-{each}"
+        name = f"pipeline-{each}"
         options = ("--tables", place / name, "--every", each, "--to", f"karrot={url}", "--conf", f"spark.jars={jars}")
-        stack.servers.start(name, [*_karrot("pipeline", "evaluate"), *asked, name, *options])
+        stack.servers.start(name, [*_karrot("pipeline", "offsets", "--judge", "burrow"), *asked, name, *options])
         names.append(name)
     if binary := burrow_binary():
         template, command = place / "karrot.tmpl", _karrot("burrow-config", "--karrot", url)

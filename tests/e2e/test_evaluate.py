@@ -1,8 +1,9 @@
-"""Verdicts of ``karrot pipeline evaluate`` on a real broker, up to Karrot's metrics.
+"""Verdicts and alerts of ``karrot pipeline offsets`` on a real broker, up to Karrot's metrics.
 
 The driver is killed and the broker restarted in between.
 """
 
+import json
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -33,13 +34,14 @@ _START_MS = 1_746_950_400_000
 
 def _start(servers: Servers, kafka: Kafka, service: Service, tables: Path, port: int) -> Server:
     jars = ",".join(map(str, Downloads(default_cache()).spark_kafka()))
-    command = ["evaluate", f"--tables={tables}", f"--cluster={CLUSTER}", f"--bootstrap-servers={kafka.bootstrap}"]
+    command = ["offsets", "--judge=burrow,stale", "--stale-for=3s"]
+    command += [f"--tables={tables}", f"--cluster={CLUSTER}", f"--bootstrap-servers={kafka.bootstrap}"]
     command += [f"--to=karrot=http://127.0.0.1:{service.port},kafka={VERDICTS},tables"]
     command += ["--every=1s", "--ends-every=1s"]
     command += [f"--metrics-port={port}"]
     # Ten commits in ten seconds at least, so a stop shows soon.
     command += ["--rules=min_distance=1s", f"--conf=spark.jars={jars}", *SPARK]
-    return servers.start("evaluate", [sys.executable, "-m", "karrot", "pipeline", *command])
+    return servers.start("offsets", [sys.executable, "-m", "karrot", "pipeline", *command])
 
 
 def _gauge(port: int, name: str) -> float:
@@ -80,6 +82,11 @@ def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_driver_
             assert job.exit_code is None, job.tail()
             return service.metric("karrot_consumer_status_code", cluster=CLUSTER, consumer=GROUP)
 
+        def alerts() -> list[tuple[str, str]]:
+            lines = [line for each in (tmp_path / "logs").glob("offsets*") for line in each.read_text().splitlines()]
+            told = [json.loads(line) for line in lines if line.startswith('{"state"')]
+            return [(each["state"], each["id"]) for each in told if each["group"] == GROUP]
+
         def incident() -> float | None:
             return service.metric("karrot_consumer_incident_start_timestamp_seconds", cluster=CLUSTER, consumer=GROUP)
 
@@ -103,6 +110,7 @@ def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_driver_
         since, named = incident(), incident_id()
         assert since
         assert named
+        wait_for(alerts, _PATIENCE_S)
 
         job.kill()
         job = _start(servers, kafka, service, tmp_path / "tables", port)
@@ -110,11 +118,15 @@ def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_driver_
         wait_for(lambda: accepted() > before, _PATIENCE_S)
         assert (status(), incident(), incident_id()) == (3, since, named)
 
+        # A job whose receiver is away ends with its reason, and its supervisor starts it again.
         broker = kafka.brokers[0]
         kafka.broker(broker).kill()
-        wait_for(lambda: (_gauge(port, "karrot_evaluate_log_end_failures_total") or 0) > 0, _PATIENCE_S)
+        wait_for(lambda: job.exit_code is not None, _PATIENCE_S)
+        assert job.exit_code == 1
+        assert "Kafka does not take the verdicts" in job.tail(), job.tail()
         kafka.start_broker(broker)
         kafka.wait()
+        job = _start(servers, kafka, service, tmp_path / "tables", port)
         before = accepted()
         wait_for(lambda: accepted() > before, _PATIENCE_S)
         assert (status(), incident(), incident_id()) == (3, since, named)
@@ -122,6 +134,9 @@ def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_driver_
         traffic.reads = 200
         wait_for(lambda: status() == 1, _PATIENCE_S)
         assert (incident(), incident_id()) == (None, named)
+        wait_for(lambda: len(alerts()) == 2, _PATIENCE_S)
+        [(fired, alert), (cleared, of_alert)] = alerts()
+        assert (fired, cleared, of_alert) == ("stale", "cleared", alert)
         job.stop(60)
         assert job.exit_code == 0, job.tail()
 

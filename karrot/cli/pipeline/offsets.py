@@ -167,8 +167,9 @@ def offsets(**asked: Any) -> None:
         command = f"karrot pipeline offsets --cluster {asked['cluster']}"
         for lease in (offsets_lease(asked["cluster"]), *([EVENTS] if to.TABLES in asked["receivers"] else [])):
             tables = ending.enter_context(writing(spark, tables, lease, command, wait=asked["wait"], stop=stop))
-        is_told = asked["follow"] and not asked["as_json"] and not judging.prints
-        job = _Job(asked, spark, tables, stop, click.echo if is_told else lambda _summary: None)
+        is_told = asked["follow"] and not asked["as_json"]
+        tell = partial(click.echo, err=judging.prints) if is_told else lambda _summary: None
+        job = _Job(asked, spark, tables, stop, tell)
         total = job.from_files() if reached is None else job.from_kafka(reached, judging)
     click.echo(json.dumps(total.as_dict()) if asked["as_json"] else str(total), err=judging.prints)
     if judging.unsent and not asked["follow"]:

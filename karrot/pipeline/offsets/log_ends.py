@@ -101,6 +101,8 @@ class LogEndPolls:
     waiting: list[LogEndLook] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
     _polled: frozenset[str] = frozenset()
+    _counts: Mapping[str, int] = field(default_factory=dict)
+    _asked: list[TopicPartition] = field(default_factory=list)
     _next_ms: float = 0
 
     def if_due(self) -> None:
@@ -125,11 +127,14 @@ class LogEndPolls:
 
     def _poll(self) -> None:
         self._next_ms = self.clock.boot_ms() + self.every.total_seconds() * 1000
-        counts, asked, problem = dict[str, int](), list[TopicPartition](), ""
+        counts, asked, problem = self._counts, list[TopicPartition](), ""
         found = list[tuple[TopicPartition, int, int, int]]()
         try:
             counts = {**self.kafka.partitions(self.topics)}
-            asked = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
+            if counts != self._counts:  # all polls share the names of the partitions
+                places = (TopicPartition(topic, number) for topic, count in counts.items() for number in range(count))
+                self._counts, self._asked = counts, [*places]
+            asked = self._asked
             for first in range(0, len(asked), self.at_once):
                 if self.stop.is_set():
                     break
