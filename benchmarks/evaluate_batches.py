@@ -130,7 +130,7 @@ class Bench(NamedTuple):
                 tables,
                 str(self.place / "checkpoint/stale"),
                 _STALE,
-                date.min,
+                date(2026, 1, 1),
                 lambda _line: None,
             )
             polls = LogEndPolls(Polled(self.made), timedelta(0), SystemClock())

@@ -150,7 +150,8 @@ def _metrics() -> str:
         "begin at 0 with each start.",
         _metrics_table(PIPELINE_METRICS),
         "## karrot pipeline offsets",
-        "`karrot pipeline offsets --judge burrow --metrics-port PORT` has these metrics. They begin at 0 with each start.",
+        "With `--judge burrow`, `karrot pipeline offsets --metrics-port PORT` has these metrics. They begin at 0 with\n"
+        "each start.",
         _metrics_table(EVALUATE_METRICS),
     )
 

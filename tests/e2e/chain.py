@@ -94,8 +94,8 @@ class Chain:
         """Run ``karrot pipeline offsets``, which writes tables and a JSON topic."""
         self._tell("2. Spark takes them into tables, and onto a topic as JSON.")
         source = ("--source=kafka", f"--bootstrap-servers={self._kafka.bootstrap}", f"--cluster={CLUSTER}")
-        follow = ("--every=1s", "--ends-every=1s", f"--json-topic={_JSON_TOPIC}")
-        follow += ("--judge=stale", f"--stale-for={self._stale_for_s}s")
+        judge = ("--judge=stale", f"--stale-for={self._stale_for_s}s")
+        follow = (*judge, "--every=1s", "--ends-every=1s", f"--json-topic={_JSON_TOPIC}")
         offsets = self._start(servers, "offsets", *source, *follow, self._jars)
         wait_for(lambda: _goes_on(offsets) and self._newest() is not None, _PATIENCE_S)
         self._show(_lines(offsets, "records = ")[-1])

@@ -295,7 +295,11 @@ def test_offsets_of_a_killed_driver_are_read_once_and_python_on_the_workers_judg
 
     burrow = ("--judge", "burrow", "--tables", alone)
     here = judged(local("offsets", *source, *burrow))
-    assert judged(page.run("offsets", "--judge burrow --once")) == here == [("billing", "orders", 0, 25, 25), ("billing", "orders", 1, 25, 25)]
+    assert (
+        judged(page.run("offsets", "--judge burrow --once"))
+        == here
+        == [("billing", "orders", 0, 25, 25), ("billing", "orders", 1, 25, 25)]
+    )
 
 
 def test_verdicts_and_their_incident_continue_although_an_executor_is_killed(page: Submitting, kafka: Kafka) -> None:

@@ -50,6 +50,13 @@ def _gauge(port: int, name: str) -> float:
     return float(values[0]) if values else 0
 
 
+def _alerts(logs: Path) -> list[tuple[str, str]]:
+    """The states and ids of the alerts on the group that the jobs have printed."""
+    lines = [line for each in logs.glob("offsets*") for line in each.read_text().splitlines()]
+    told = [json.loads(line) for line in lines if line.startswith('{"state"')]
+    return [(each["state"], each["id"]) for each in told if each["group"] == GROUP]
+
+
 def _published(kafka: Kafka) -> list[EventLine]:
     """The verdicts on the topic."""
     consumer = Consumer(kafka.client | {"group.id": "reads-verdicts", "enable.auto.commit": False})
@@ -65,7 +72,7 @@ def _published(kafka: Kafka) -> list[EventLine]:
     return lines
 
 
-def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_driver_and_broker_are_killed(
+def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_driver_and_broker_are_killed(  # noqa: PLR0915 (one story)
     newest_kafka: Stack, tmp_path: Path
 ) -> None:
     kafka = newest_kafka.kafka
@@ -81,11 +88,6 @@ def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_driver_
         def status() -> float | None:
             assert job.exit_code is None, job.tail()
             return service.metric("karrot_consumer_status_code", cluster=CLUSTER, consumer=GROUP)
-
-        def alerts() -> list[tuple[str, str]]:
-            lines = [line for each in (tmp_path / "logs").glob("offsets*") for line in each.read_text().splitlines()]
-            told = [json.loads(line) for line in lines if line.startswith('{"state"')]
-            return [(each["state"], each["id"]) for each in told if each["group"] == GROUP]
 
         def incident() -> float | None:
             return service.metric("karrot_consumer_incident_start_timestamp_seconds", cluster=CLUSTER, consumer=GROUP)
@@ -110,7 +112,7 @@ def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_driver_
         since, named = incident(), incident_id()
         assert since
         assert named
-        wait_for(alerts, _PATIENCE_S)
+        wait_for(lambda: bool(_alerts(tmp_path / "logs")), _PATIENCE_S)
 
         job.kill()
         job = _start(servers, kafka, service, tmp_path / "tables", port)
@@ -134,12 +136,12 @@ def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_driver_
         traffic.reads = 200
         wait_for(lambda: status() == 1, _PATIENCE_S)
         assert (incident(), incident_id()) == (None, named)
-        wait_for(lambda: len(alerts()) == 2, _PATIENCE_S)
-        [(fired, alert), (cleared, of_alert)] = alerts()
-        assert (fired, cleared, of_alert) == ("stale", "cleared", alert)
+        wait_for(lambda: len(_alerts(tmp_path / "logs")) == 2, _PATIENCE_S)
         job.stop(60)
         assert job.exit_code == 0, job.tail()
 
+    [(fired, alert), cleared] = _alerts(tmp_path / "logs")
+    assert (fired, cleared) == ("stale", ("cleared", alert))
     published = _published(kafka)
     statuses = [each.status for each in published if each.consumer == GROUP]
     assert {"OK", "ERR"} <= {*statuses}

@@ -156,7 +156,13 @@ def test_both_give_the_same_status_to_99_of_100_verdicts(burrow_bin: str, one_br
     producer.produce(QUIET, b"message", partition=0)
     assert producer.flush(30) == 0
     jars = ",".join(map(str, Downloads(default_cache()).spark_kafka()))
-    command = ["offsets", "--judge=burrow", f"--tables={tmp_path / 'tables'}", f"--cluster={CLUSTER}", f"--conf=spark.jars={jars}"]
+    command = [
+        "offsets",
+        "--judge=burrow",
+        f"--tables={tmp_path / 'tables'}",
+        f"--cluster={CLUSTER}",
+        f"--conf=spark.jars={jars}",
+    ]
     command += [f"--bootstrap-servers={kafka.bootstrap}", f"--to=kafka={VERDICTS}", "--every=2s", "--ends-every=1s"]
     command += ["--rules=min_distance=1s", f"--group-allowlist=^({'|'.join(GROUPS)})$", *SPARK]
     burrow = one_broker.burrow(burrow_bin, name="beside", cluster=CLUSTER)

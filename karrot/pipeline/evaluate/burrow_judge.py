@@ -88,9 +88,6 @@ def _parts(several: Iterable[StoredEvent]) -> Iterator[list[tuple[StoredEvent, s
 
 BUCKETS: Final = 32
 _CONSUMER: Final = "consumer"
-MOST_RECORDS: Final = 10_000_000
-"""The maximum number of records in a batch from Kafka: 160,000 commits per second for a minute."""
-
 _KEPT_BATCHES: Final = 100
 
 

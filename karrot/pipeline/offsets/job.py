@@ -232,7 +232,7 @@ class LandOffsets:
                 summary = self._write(decoded, once, of_members, counted, batch_id)
                 if look is not None:
                     written = append_ends(self.spark, self.tables, self.cluster, look)
-                    summary += OffsetsSummary(looks=written)
+                    summary += OffsetsSummary(looks=written, bad_looks=look.left_out)
                 if passed is not None:
                     summary += OffsetsSummary(offsets=passed.offsets, lost=passed.lost)
                 newest_ms = max((row.newest_ms for row in counted if row.topic is not None), default=None)

@@ -58,9 +58,6 @@ class PollSummary(NamedTuple):
     left_out: int = 0
     problem: str = ""
 
-    def plus(self, other: "PollSummary") -> "PollSummary":
-        return PollSummary(self.written + other.written, self.left_out + other.left_out)
-
     def __str__(self) -> str:
         if self.problem:
             some = f" after {counted(self.written, 'partition')}" if self.written else ""
@@ -72,7 +69,7 @@ class PollSummary(NamedTuple):
 class LogEndLook(NamedTuple):
     """Log ends: their partitions, times and offsets. ``topics`` are the topics that existed at the newest time.
 
-    ``start`` has the log start of each log end, or -1 if it is not known.
+    ``start`` has the log start of each log end, or -1 if it is not known. Kafka did not give ``left_out`` log ends.
     """
 
     places: Sequence[TopicPartition]
@@ -80,6 +77,7 @@ class LogEndLook(NamedTuple):
     offset: Ints
     start: Ints = np.zeros(0, np.int64)
     topics: Collection[str] = ()
+    left_out: int = 0
 
 
 @dataclass(slots=True)
@@ -123,7 +121,7 @@ class LogEndPolls:
         places = [*chain.from_iterable(each.places for each in looks)]
         columns = zip(*(each[1:4] for each in looks), strict=True)
         at_ms, offset, start = (np.concatenate(several) for several in columns)
-        return LogEndLook(places, at_ms, offset, start, looks[-1].topics)
+        return LogEndLook(places, at_ms, offset, start, looks[-1].topics, sum(each.left_out for each in looks))
 
     def _poll(self) -> None:
         self._next_ms = self.clock.boot_ms() + self.every.total_seconds() * 1000
@@ -146,10 +144,11 @@ class LogEndPolls:
             self.topics = frozenset(counts)  # a deleted topic is asked for again when a group commits on it
         except ClusterError as error:
             problem = str(error)
-        self.tell(PollSummary(len(found), len(asked) - len(found), problem))
+        left_out = len(asked) - len(found)
+        self.tell(PollSummary(len(found), left_out, problem))
         if found or not problem:
             at_ms, offset, start = np.array([each[1:] for each in found], np.int64).reshape(-1, 3).T
-            self.waiting.append(LogEndLook([each[0] for each in found], at_ms, offset, start, counts))
+            self.waiting.append(LogEndLook([each[0] for each in found], at_ms, offset, start, counts, left_out))
         if len(self.waiting) > _MOST_WAITING:  # a receiver is unreachable, so no batch takes the log ends
             del self.waiting[::2]
 
@@ -199,7 +198,7 @@ class LandEnds:
         is_whole = reduce(Column.__and__, is_there, is_possible("observed_at"))
         self.tables.append(ends(samples.where(is_whole), self.cluster), "ends", name)
         [(count, whole)] = samples.agg(F.count("*"), F.count(F.when(is_whole, 1))).collect()
-        self.total = self.total.plus(PollSummary(whole, count - whole))
+        self.total = PollSummary(self.total.written + whole, self.total.left_out + count - whole)
 
 
 def topics_of_late(spark: SparkSession, tables: Tables, cluster: str) -> list[str]:

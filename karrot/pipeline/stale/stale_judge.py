@@ -12,6 +12,7 @@ from datetime import date, timedelta
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -149,14 +150,15 @@ class StaleJudge:
         commits, look = _commits(batch.records), batch.look
         if note.batch < 0:
             commits, look = self._of_tables()
+        # The batch has the commits until ``now_ms``. So a later sample counts as one of that time.
+        now_ms = min(max(batch.now_ms, note.sampled_ms), self.clock.wall_ms())
+        times_ms = [min(note.sampled_ms, now_ms)]
         if look is not None:
-            samples.add(look, self.clock.wall_ms())
-        before_ms = min(note.sampled_ms, self.clock.wall_ms())
-        sampled_ms = int(samples.ends.observed_ms.max(initial=before_ms))
+            samples.add(look, now_ms)
+            times_ms += (each for each in np.unique(np.minimum(look.at_ms, now_ms)).tolist() if each > times_ms[0])
+        sampled_ms = times_ms[-1]
         of_logs = self.spark.createDataFrame(forget_old_samples(samples, length_ms), SAMPLES)
-        held_ms = held_until(
-            note.held_until_ms, before_ms, sampled_ms, batch.newest_ms, length_ms, is_last=batch.is_last
-        )
+        held_ms = held_until(note.held_until_ms, times_ms, batch.newest_ms, length_ms, is_last=batch.is_last)
         new = newest_commits(commits.withColumn("at_ms", self._not_ahead("at_ms")))
         standings, oldest_ms = merged_standings(self.standings(), new), sampled_ms - FORGOTTEN_MS
         changed = judged(standings, of_logs, length_ms, oldest_ms, may_fire=sampled_ms >= held_ms)

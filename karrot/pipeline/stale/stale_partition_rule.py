@@ -9,6 +9,8 @@ The time of the newest sample counts as the present, so a partition without new 
 docs/offsets-jobs.md explains the rule. The columns run without Python on the executors, which may not have Karrot.
 """
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -60,22 +62,26 @@ SAMPLES: Final = "topic string, partition int, seen_ms bigint, end bigint, then_
 
 
 def held_until(
-    held_ms: int, before_ms: int, sampled_ms: int, committed_ms: int | None, length_ms: int, *, is_last: bool
+    held_ms: int, times_ms: Sequence[int], committed_ms: int | None, length_ms: int, *, is_last: bool
 ) -> int:
-    """Return the time before which no partition becomes stale, from the times of the newest samples and commit.
+    """Return the time before which no partition becomes stale, from the time of the newest commit and those of samples.
+
+    ``times_ms`` begins with the newest sample of the last batch, or with 0 before the first sample, and ascends.
 
     The job may not have read the newest commits. It counts as behind if more records wait (not ``is_last``), after a
     gap of more than ``length_ms`` between samples, or while its commits are at least ``length_ms`` older than the
     newest sample. It has caught up after a commit less than ``length_ms`` older than the newest sample, or after
     ``length_ms`` without commits. The result is at most ``length_ms`` after the newest sample, even if a clock was
-    ahead. Before the first sample, ``before_ms`` is 0.
+    ahead.
     """
+    before_ms, sampled_ms = times_ms[0], times_ms[-1]
+    has_gap = any(later - earlier > length_ms for earlier, later in pairwise(times_ms))
     held_ms = min(held_ms, sampled_ms + length_ms)
     if not is_last:
         return sampled_ms + length_ms
     if before_ms == 0 or (committed_ms is not None and committed_ms > sampled_ms - length_ms):
         return 0
-    return sampled_ms + length_ms if committed_ms is not None or sampled_ms - before_ms > length_ms else held_ms
+    return sampled_ms + length_ms if committed_ms is not None or has_gap else held_ms
 
 
 def forget_old_samples(samples: KeptLogEnds, length_ms: int) -> pa.Table:

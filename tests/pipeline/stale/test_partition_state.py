@@ -245,3 +245,14 @@ def test_the_state_of_another_version_is_refused(spark: SparkSession, tmp_path: 
     said = f"{place} has version 4, and this Karrot reads version 3: use the Karrot that wrote it, or another"
     with pytest.raises(UnusableState, match=f"^{re.escape(said)} --checkpoint$"):
         _judge(spark, tmp_path, print).last_batch()
+
+
+def test_an_alert_comes_although_each_batch_takes_longer_than_the_duration(spark: SparkSession, tmp_path: Path) -> None:
+    pair, began_ms = _Pair(spark, tmp_path), 1_000_000_000
+
+    def samples(first: int) -> list[Record]:
+        return [(_CLUSTER, None, "t", 0, 10 + at, began_ms + 60_000 * at, None) for at in range(first, first + 5)]
+
+    assert pair.take([(_CLUSTER, "g", "t", 0, 5, began_ms, 1), *samples(0)[:1]]) == []
+    [alert] = pair.take(samples(1))
+    assert json.loads(alert)["state"] == "stale"

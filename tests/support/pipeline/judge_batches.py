@@ -62,4 +62,4 @@ def decoded_batch(
     records = spark.read.schema(f"{schema}, tombstone boolean").json(str(path)).repartition(2)
     newest_ms = max((each.at_ms for each in commits), default=None)
     look = look_of(ends, {each.topic for each, _ in ends})
-    return OffsetsBatch(number, 0, records, {}, look=look, newest_ms=newest_ms)
+    return OffsetsBatch(number, 1 << 50, records, {}, look=look, newest_ms=newest_ms)

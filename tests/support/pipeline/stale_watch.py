@@ -13,6 +13,7 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -137,7 +138,7 @@ class StaleWatch:
             self._stand(key, committed)
         for log, new in samples.items():
             self._samples[log] = self._recent([*self._samples.get(log, ()), *new])
-        self._hold(known_until, commits)
+        self._hold(known_until, commits, {each.at_ms for new in samples.values() for each in new})
         lines = [*self._judged()]
         self._forget()
         return lines
@@ -171,7 +172,9 @@ class StaleWatch:
             newest[log.cluster] = max(newest.get(log.cluster, 0), samples[-1].at_ms)
         return newest
 
-    def _hold(self, known_until: Mapping[str, int], commits: Mapping[GroupPartition, BatchCommits]) -> None:
+    def _hold(
+        self, known_until: Mapping[str, int], commits: Mapping[GroupPartition, BatchCommits], times: set[int]
+    ) -> None:
         """Set, by cluster, when partitions can become stale again. The first batch sets no time: it has old rows."""
         newest_commit: dict[str, int] = {}
         for key, committed in commits.items():
@@ -179,7 +182,9 @@ class StaleWatch:
         for cluster, sampled_ms in self._sampled_ms().items():
             before_ms, committed_ms = known_until.get(cluster), newest_commit.get(cluster)
             is_fresh = committed_ms is not None and committed_ms > sampled_ms - self._length_ms
-            has_gap = before_ms is not None and sampled_ms - before_ms > self._length_ms
+            after = sorted(each for each in times if each >= (before_ms or 0))
+            gaps = [later - earlier for earlier, later in pairwise([before_ms or 0, *after])]
+            has_gap = before_ms is not None and max(gaps, default=0) > self._length_ms
             if is_fresh or before_ms is None:
                 self._held_until_ms[cluster] = 0
             elif committed_ms is not None or has_gap:
