@@ -241,8 +241,8 @@ def by_hindsight(
 def is_inexact() -> Column:
     """Whether the max-lag partition's lag in seconds is extrapolated or a lower bound.
 
-    Events of ``karrot pipeline offsets`` do not say how the lag is known. The lag is extrapolated if the committed offset
-    is below the first log end that the verdict knows, as in `karrot.signals`.
+    Events of ``karrot pipeline offsets`` do not say how the lag is known. The lag is extrapolated if the committed
+    offset is below the first log end that the verdict knows, as in `karrot.signals`.
     """
     below = (F.col("max_lag_committed") < F.col("max_lag_first_end")) & (F.col("max_lag") > 0)
     is_of_worst = (F.col("lag_seconds_topic") == F.col("max_lag_topic")) & (
