@@ -7,7 +7,7 @@ same incident ids. If the driver dies later, it delivers the notifications again
 """
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import reduce
@@ -159,6 +159,9 @@ class BurrowJudge:
 
     def last_batch(self) -> int:
         return self.note().batch
+
+    def topics(self) -> Collection[str]:
+        return self.note().topics
 
     def take(self, batch: OffsetsBatch) -> None:
         note, began_ms = self.note(), self.clock.boot_ms()

@@ -173,6 +173,9 @@ class Judge(Protocol):
     def last_batch(self) -> int:
         """Return the number of the last batch in its state; -1 without one. Raises `UnusableState`."""
 
+    def topics(self) -> Collection[str]:
+        """Return the topics in its state, whose log ends it needs although no group has committed lately."""
+
     def take(self, batch: OffsetsBatch) -> None:
         """Judge a batch. If its state has the batch already, only send what was not sent before."""
 
@@ -209,6 +212,8 @@ class LandOffsets:
                     f"{self.checkpoint} has {ended + 1} batches, and the judge {judge.name} has not seen all of them: "
                     "use another --checkpoint, which reads the topic again"
                 )
+        if self.polls is not None:
+            self.polls.topics = self.polls.topics.union(*(judge.topics() for judge in self.judges))
         records = self.source.records(self.spark)
         # Spark continues a checkpoint only with the same sources, so there is always a source of ticks.
         ticks = self.spark.readStream.format("rate-micro-batch").options(rowsPerBatch=1, numPartitions=1).load()

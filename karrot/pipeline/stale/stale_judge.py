@@ -6,7 +6,7 @@ it records the delivery.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any, Final
@@ -123,6 +123,9 @@ class StaleJudge:
 
     def last_batch(self) -> int:
         return self.folder.note().batch
+
+    def topics(self) -> Collection[str]:
+        return {place.topic for place in self.samples().places}
 
     def take(self, batch: OffsetsBatch) -> None:
         note, dropped = self.folder.note(), 0

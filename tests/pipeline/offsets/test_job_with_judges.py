@@ -48,6 +48,9 @@ class _Judge:
     def last_batch(self) -> int:
         return self.taken[-1][0] if self.taken else -1
 
+    def topics(self) -> Collection[str]:
+        return {"stopped"} if self.taken else ()
+
     def take(self, batch: OffsetsBatch) -> None:
         stored = self.tables.read(batch.records.sparkSession, "commits").count()
         self.taken.append((batch.number, batch.records.count(), stored, batch.newest_ms or 0))
@@ -79,7 +82,7 @@ def test_judges_get_each_batch_after_the_tables_also_a_batch_without_records(
     _run(spark, tmp_path, away, well)
     # The first batch is repeated, and the other one has no records.
     assert away.taken[1:] == well.taken[1:] == [(0, 1, 1, LOG_TS_MS), (1, 0, 1, 0)]
-    assert well.ends == [(TopicPartition("t", 0), 90)] * 2
+    assert {*well.ends} == {(TopicPartition(topic, 0), 90) for topic in ("t", "stopped")}
     assert [len(tables.files(spark, name)) for name in ("commits", "members", "ends", "quarantine")] == [1, 0, 2, 0]
     late = _Judge(tables, "stale")
     with pytest.raises(UnusableState, match=r"has 2 batches, and the judge stale has not seen all .*: use another"):
