@@ -181,8 +181,8 @@ class StateFolder(Generic[Note]):
         self._note = note
 
     def _files(self, batch: int) -> tuple[int, int]:
-        sizes = [file.size for file in data_files_below(self.spark, self.of_batch(batch))]
-        return len(sizes), sum(sizes)
+        sizes = dict(data_files_below(self.spark, self.of_batch(batch)))
+        return len(sizes), sum(sizes.values())
 
 
 @contextmanager
