@@ -227,7 +227,7 @@ class _Job:
         tell = partial(_tell, metrics, self.tell)
         work = OffsetsFromKafka(asked["cluster"], reached, ends_every, asked["json_topic"], tell)
         polls = work.polls(self.spark, self.tables, stop)
-        job = work.job(self.spark, self.tables, polls, self.checkpoint, most=_MOST_RECORDS if follow else None)
+        job = work.job(self.spark, self.tables, polls, self.checkpoint, most=_MOST_RECORDS if follow else 0)
         job.judges = judging.judges(self.spark, self.tables, self.checkpoint, metrics, stop)
         served = metrics if to.BURROW in judges else MetricValues(())
         with (
@@ -290,7 +290,7 @@ class OffsetsFromKafka:
         return LogEndPolls(self.reached.kafka, self.ends_every, SystemClock(), self.tell, topics, stop=stop)
 
     def job(
-        self, spark: "SparkSession", tables: "Tables", polls: "LogEndPolls", checkpoint: str, most: int | None = None
+        self, spark: "SparkSession", tables: "Tables", polls: "LogEndPolls", checkpoint: str = "", most: int = 0
     ) -> "LandOffsets":
         """Return the job that writes the records and the log ends of ``polls``.
 
@@ -305,6 +305,7 @@ class OffsetsFromKafka:
             raise Refused(f"--json-topic {topic}: the topic does not exist; create it (kafka-topics --create)")
         source = RecordsFromKafka(*self.reached, most=most or BATCH_RECORDS)
         json_topic = JsonTopic(self.reached.brokers, topic) if topic else None
+        checkpoint = checkpoint or default_checkpoint(tables, self.cluster, [])
         return LandOffsets(spark, source, self.cluster, tables, checkpoint, json_topic, self.tell, polls)
 
 

@@ -19,7 +19,7 @@ from karrot.cli.errors import NotDone, Refused, end_on_signals
 from karrot.cli.options import Number, day_option, follow_option, json_option, name_option, read_span
 from karrot.cli.pipeline import spark_options as shared
 from karrot.cli.pipeline.job_errors import JobCommand, explained
-from karrot.cli.pipeline.offsets import OffsetsFromKafka, default_checkpoint
+from karrot.cli.pipeline.offsets import OffsetsFromKafka
 from karrot.cli.pipeline.replaced_words import ReplacedWord, taken
 
 if TYPE_CHECKING:
@@ -178,7 +178,6 @@ def run(context: click.Context, /, **asked: Any) -> None:
     turns = TurnLoop(asked["every"], clock, metrics, stop, partial(_tell, asked))
     problem = partial(turns.problem, asked["turn_limit"])
     with shared.served(asked["metrics_port"], metrics, problem), shared.started("run", asked) as (spark, tables):
-        from karrot.pipeline.offsets.log_ends import append_ends
         from karrot.pipeline.run import pipeline_steps
         from karrot.pipeline.run.step_loop import CannotContinue
         from karrot.pipeline.store.hadoop_filesystem import exists
@@ -209,12 +208,10 @@ def run(context: click.Context, /, **asked: Any) -> None:
                 tell = partial(pipeline_steps.log_poll, metrics)
                 offsets = OffsetsFromKafka(asked["cluster"], reached, asked["ends_every"], asked["json_topic"], tell)
                 polls = offsets.polls(spark, tables, stop)
-                checkpoint = default_checkpoint(tables, offsets.cluster, [])
-                land = partial(offsets.job, spark, polls=polls, checkpoint=checkpoint)
-                works["offsets"] = partial(jobs.offsets, offsets.cluster, land)
+                works["offsets"] = partial(jobs.offsets, offsets.cluster, partial(offsets.job, spark, polls=polls))
                 if asked["follow"]:
-                    keep = partial(append_ends, spark, tables, offsets.cluster)
-                    beside.enter_context(repeated(partial(pipeline_steps.poll_if_due, polls, keep, turns), stop))
+                    poll = partial(pipeline_steps.poll_if_due, jobs, offsets.cluster, polls, turns)
+                    beside.enter_context(repeated(poll, stop))
             turns.steps = {step: works[step] for step in steps}
             try:
                 with repeated(turns.require_alive, stop, _LOOK_S):

@@ -20,7 +20,7 @@ from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.ingest.event_sources import EventSource
 from karrot.pipeline.ingest.job import Ingest
 from karrot.pipeline.offsets.job import LandOffsets
-from karrot.pipeline.offsets.log_ends import LogEndLook, LogEndPolls
+from karrot.pipeline.offsets.log_ends import LogEndPolls, append_ends
 from karrot.pipeline.report.html_page import write_report
 from karrot.pipeline.run.step_loop import NEWEST_EVENT, RunMetrics, StepResult, TurnLoop
 from karrot.pipeline.store.compact_and_expire import compact, convert
@@ -185,12 +185,12 @@ def ended_in_time(spark: SparkSession, stop: Event) -> Iterator[None]:
 _POLLS_OF_A_FILE: Final = 20
 
 
-def poll_if_due(polls: LogEndPolls, keep: Callable[[LogEndLook], object], turns: TurnLoop) -> None:
-    """Poll log ends between the turns. If many wait, ``keep`` writes them. Log and count the errors."""
+def poll_if_due(jobs: Jobs, cluster: str, polls: LogEndPolls, turns: TurnLoop) -> None:
+    """Poll log ends between the turns, and write them if many wait. Log and count the errors."""
     try:
         polls.if_due()
         if len(polls.waiting) >= _POLLS_OF_A_FILE and (look := polls.taken(())) is not None:
-            keep(look)
+            append_ends(jobs.spark, jobs.tables, cluster, look)
     except Exception as error:  # noqa: BLE001 (the outermost loop: every error is explained, logged and counted)
         failure = turns.explain("ends", error)
         turns.metrics.failed("ends", failure.code)
