@@ -3,7 +3,7 @@
 PYTHONPATH=tests python benchmarks/verdict_delay.py [--groups 20] [--every 20s,60s]
 
 A real broker has groups that commit every five seconds, as Kafka's clients do by default. `karrot watch`, one `karrot
-pipeline evaluate` for each ``--every``, and the real Burrow, if BURROW_BIN names one, judge the same groups and post to
+pipeline offsets` for each ``--every``, and the real Burrow, if BURROW_BIN names one, judge the same groups and post to
 the same Karrot. When all of them have said OK about each group, the groups stop one after the other, and the topic
 grows on. All have their defaults, and Burrow has the notifier that `karrot burrow-config` prints.
 """

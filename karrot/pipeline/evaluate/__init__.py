@@ -1,1 +1,1 @@
-"""Judges consumer groups live from ``__consumer_offsets`` (`job.Evaluate`), and sends them (`verdict_destinations`)."""
+"""Judges consumer groups by Burrow's rules (`burrow_judge.BurrowJudge`), and sends verdicts (`verdict_destinations`)."""
