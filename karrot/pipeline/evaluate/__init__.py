@@ -1,1 +1,1 @@
-"""Judges consumer groups by Burrow's rules (`burrow_judge.BurrowJudge`), and sends verdicts (`verdict_destinations`)."""
+"""Judges groups by Burrow's rules (`burrow_judge.BurrowJudge`), and sends the verdicts (`verdict_destinations`)."""
