@@ -181,7 +181,7 @@ class StateFolder(Generic[Note]):
         self._note = note
 
     def _files(self, batch: int) -> tuple[int, int]:
-        sizes = dict(data_files_below(self.spark, self.of_batch(batch)))
+        sizes = data_files_below(self.spark, self.of_batch(batch))
         return len(sizes), sum(sizes.values())
 
 
