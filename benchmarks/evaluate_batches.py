@@ -1,11 +1,12 @@
-"""Measures a minute of `karrot pipeline evaluate` by CPU, next to decoding and replaying the same records, in one JVM.
+"""Measures a minute of `karrot pipeline offsets` by CPU, next to decoding and replaying the same records, in one JVM.
 
 PYTHONPATH=tests python benchmarks/evaluate_batches.py [--partitions 10000,100000] [--commits 6] [--minutes 4] [--kafka]
 
 Each group has ten partitions of its own topic, and each partition commits ``--commits`` times a minute. Log ends are
-sampled every ten seconds. Every minute, all groups are judged, and each verdict is written to /dev/null. In the first
-minutes, the JVM compiles and the rings fill, so read the last line of each size. With ``--kafka``, the records are in a
-topic of a real broker, whose CPU time is shown apart. ``--master local-cluster[2,1,2048]`` has two executors.
+polled every ten seconds. Every minute, the job writes the tables, both judges judge all groups, and each verdict is
+written to /dev/null. The judge of Burrow's rules is also measured alone, with the decoding. In the first minutes, the
+JVM compiles and the rings fill, so read the last line of each size. With ``--kafka``, the records are in a topic of a
+real broker, whose CPU time is shown apart. ``--master local-cluster[2,1,2048]`` has two executors.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,25 +24,30 @@ from typing import Final, NamedTuple
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 from harness.cpu_by_thread import CpuByThread, measure_by_thread
-from harness.offset_record_files import CommitRecords, write
+from harness.offset_record_files import PER_GROUP, CommitRecords, write
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.kafka import Kafka
 from e2e.stack.stack import NEWEST_KAFKA, Parts, running
+from karrot.clock import SystemClock
 from karrot.event import TopicPartition as Place
 from karrot.pipeline.evaluate.bucket_state import EvaluateRules
-from karrot.pipeline.evaluate.job import Evaluate, EvaluatedBatch
-from karrot.pipeline.evaluate.recent_log_ends import LogEndLook
+from karrot.pipeline.evaluate.burrow_judge import BurrowJudge
 from karrot.pipeline.evaluate.verdict_destinations import to_stream
 from karrot.pipeline.offsets.commits import decode_offsets
+from karrot.pipeline.offsets.job import LandOffsets, OffsetsBatch
+from karrot.pipeline.offsets.log_ends import LogEndLook, LogEndPolls
 from karrot.pipeline.replay.partition_status_changes import ReplayOptions, VerdictTimes, changes, statuses, together
 from karrot.pipeline.spark_session import session
+from karrot.pipeline.stale.stale_judge import StaleJudge
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.record_sources import RecordsFromParquet
+from karrot.pipeline.stream.streaming_queries import persisted
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 
+_STALE: Final = timedelta(minutes=2)
 _MINUTE_MS: Final = 60_000
 _FIRST_MS: Final = (round(time.time()) // 60 - 30) * _MINUTE_MS
 """The first minute. Kafka refuses records from the future, and deletes old ones."""
@@ -81,20 +88,19 @@ def broker() -> Iterator[Kafka]:
             yield stack.kafka
 
 
-class LogEndsFromFiles(NamedTuple):
-    """The log ends of a benchmark, in Parquet files."""
+class Polled(NamedTuple):
+    """The requests for log ends, which are as far behind the last commit as in the records."""
 
-    spark: SparkSession
-    place: Path
+    made: CommitRecords
 
-    def look(self, topics: Collection[str], between_ms: tuple[int, int]) -> LogEndLook:
-        """Return the log ends after the first time and up to the second."""
-        at_ms = F.unix_millis("observed_at").alias("at_ms")
-        rows = self.spark.read.parquet(str(self.place)).select("topic", "partition", at_ms, "end_offset")
-        new = rows.where(F.col("at_ms").between(between_ms[0] + 1, between_ms[1])).toArrow().sort_by("at_ms")
-        topic, partition, at, end = (new.column(name) for name in ("topic", "partition", "at_ms", "end_offset"))
-        places = [*map(Place, topic.to_pylist(), partition.to_pylist())]
-        return LogEndLook(places, at.to_numpy().copy(), end.to_numpy().copy(), np.zeros(len(places), np.int64), topics)
+    def partitions(self, topics: Collection[str]) -> dict[str, int]:
+        return dict.fromkeys(topics, PER_GROUP)
+
+    def log_starts(self, places: Collection[Place]) -> dict[Place, int]:
+        return dict.fromkeys(places, 0)
+
+    def log_ends(self, places: Collection[Place]) -> dict[Place, int]:
+        return dict.fromkeys(places, self.made.written // len(self.made.keys) + 10)
 
 
 class Bench(NamedTuple):
@@ -107,35 +113,55 @@ class Bench(NamedTuple):
 
     def measure(self, count: int, minutes: int) -> None:
         """Print the CPU time of each minute with ``count`` commits."""
-        seen, partitions = list[EvaluatedBatch](), len(self.made.keys)
+        partitions = len(self.made.keys)
         apart = [self.kafka.broker(each).pid for each in self.kafka.brokers] if self.kafka else []
         (self.place / "records").mkdir()
+        tables = Tables.at(self.spark, str(self.place / "tables"))
         with Path(os.devnull).open("w") as nothing:
-            job = Evaluate(
+            alone, judge = (
+                BurrowJudge(
+                    self.spark, "prod-eu", tables, str(self.place / name), EvaluateRules(), [to_stream(nothing)]
+                )
+                for name in ("alone", "checkpoint/burrow")
+            )
+            stale = StaleJudge(
                 self.spark,
-                RecordsFromParquet(str(self.place / "records")),
-                LogEndsFromFiles(self.spark, self.place / "ends"),
                 "prod-eu",
-                Tables.at(self.spark, str(self.place / "tables")),
+                tables,
+                str(self.place / "checkpoint/stale"),
+                _STALE,
+                date(2026, 1, 1),
+                lambda _line: None,
+            )
+            polls = LogEndPolls(Polled(self.made), timedelta(0), SystemClock())
+            source = RecordsFromParquet(str(self.place / "records"))
+            job = LandOffsets(
+                self.spark,
+                source,
+                "prod-eu",
+                tables,
                 str(self.place / "checkpoint"),
-                EvaluateRules(),
-                [to_stream(nothing)],
-                lambda minute: _FIRST_MS + (minute + 1) * _MINUTE_MS - 1,
-                seen=seen.append,
+                polls=polls,
+                judges=[judge, stale],
             )
             for minute in range(minutes):
-                records = self.records(count, minute)
+                records = self.records(count, minute, polls)
                 decoded = measure_by_thread(partial(decode_alone, records), apart)
-                spent = measure_by_thread(partial(job.take, records, minute), apart)
+                judged = measure_by_thread(partial(judge_alone, alone, records, minute, self.made), apart)
+                whole = measure_by_thread(lambda: job.start().awaitTermination(), apart)
                 told = f"{partitions:,} partitions, {count:,} commits, minute {minute}, load {os.getloadavg()[0]:.1f}"
                 state = state_bytes(self.place) / partitions
-                print(f"{told}: {spent}\n  {seen[-1].groups:,} groups, state {state:.0f} bytes a partition", flush=True)
+                groups = judge.note().size.groups
+                print(f"{told}: {whole}\n  {groups:,} groups, state {state:.0f} bytes a partition", flush=True)
+                for name, each in (("decode", decoded), ("judge burrow, with decoding", judged), ("the job", whole)):
+                    shown = (
+                        f"{each.cpu / count * 1e6:.1f} us of CPU a commit, {each.cpu / decoded.cpu:.2f} times decoding"
+                    )
+                    print(f"  {name}: {shown}; {each}", flush=True)
         replayed = self.replayed(records, minutes - 1)
-        for name, each in (("decode", decoded), ("replay", replayed), ("evaluate", spent)):
-            shown = f"{each.cpu / count * 1e6:.1f} us of CPU a commit, {each.cpu / decoded.cpu:.1f} times decoding"
-            print(f"  {name}: {shown}; {each}", flush=True)
+        print(f"  replay: {replayed.cpu / decoded.cpu:.2f} times decoding; {replayed}", flush=True)
 
-    def records(self, count: int, minute: int) -> DataFrame:
+    def records(self, count: int, minute: int, polls: LogEndPolls) -> DataFrame:
         """Make the records and the log ends of a minute."""
         began_ms, part_ms = _FIRST_MS + minute * _MINUTE_MS, _MINUTE_MS // _PARTS
         folder = self.place / "records" / str(minute)
@@ -143,6 +169,7 @@ class Bench(NamedTuple):
             at_ms = began_ms + part * part_ms
             write(self.made.ends(at_ms), self.place / "ends", at_ms)
             write(self.made.take(count // _PARTS, at_ms, at_ms + part_ms), folder, at_ms)
+            polls.if_due()
         records = self.spark.read.parquet(str(folder))
         return records if self.kafka is None else produced(self.spark, self.kafka, records)
 
@@ -187,6 +214,18 @@ def log_ends(kafka: Kafka) -> dict[int, int]:
         return {each.partition: consumer.get_watermark_offsets(each, timeout=10)[1] for each in places}
 
 
+def judge_alone(judge: BurrowJudge, records: DataFrame, minute: int, made: CommitRecords) -> None:
+    """Decode the records once, and judge all groups."""
+    ends, now_ms = made.ends(0), _FIRST_MS + (minute + 1) * _MINUTE_MS - 1
+    places = [*map(Place, ends.column("topic").to_pylist(), ends.column("partition").to_pylist())]
+    offset = ends.column("end_offset").to_numpy().copy()
+    topics = {each.topic for each in places}
+    look = LogEndLook(places, np.full(len(places), now_ms - 1), offset, np.zeros_like(offset), topics)
+    with persisted(decode_offsets(records, "prod-eu")) as decoded:
+        keys = decoded.select("topic", F.xxhash64("topic").alias("key")).distinct().collect()
+        judge.take(OffsetsBatch(minute, now_ms, decoded, {row.topic: row.key for row in keys}, None, look))
+
+
 def decode_alone(records: DataFrame) -> None:
     """Decode the records, and write nothing."""
     discard(decode_offsets(records, "prod-eu"))
@@ -198,7 +237,7 @@ def discard(rows: DataFrame) -> None:
 
 def state_bytes(place: Path) -> int:
     """The bytes of the state that a batch has written."""
-    return sum(each.stat().st_size for each in (place / "checkpoint").glob("state/batch=*/kind=state/*.parquet"))
+    return sum(each.stat().st_size for each in (place / "checkpoint/burrow").glob("state/batch=*/kind=state/*.parquet"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measures the cost of a minute of `karrot pipeline evaluate` in one bucket, by CPU, without Spark.
+"""Measures the cost of a minute of `karrot pipeline offsets --judge burrow` in one bucket, by CPU, without Spark.
 
 Each partition commits every ten seconds. The yardstick is numpy's sort of the same commits by partition and place.
 

@@ -1,4 +1,4 @@
-"""Measures a batch of ``karrot pipeline stale`` in which every partition commits, and the memory that its state takes.
+"""Measures a batch of the judge ``stale`` in which every partition commits, and the memory that its state takes.
 
 PYTHONPATH=tests python benchmarks/stale_state.py [--partitions 50000] [--batches 4] [--cores 2] [--memory 2g]
 
@@ -15,12 +15,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from harness.cpu_by_thread import measure_by_thread
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from karrot.event import TopicPartition
+from karrot.pipeline.offsets.job import OffsetsBatch
+from karrot.pipeline.offsets.log_ends import LogEndLook
 from karrot.pipeline.spark_session import session
-from karrot.pipeline.stale.alert_job import DeliverySummary, StaleAlerts
+from karrot.pipeline.stale.stale_judge import DeliverySummary, StaleJudge
 from karrot.pipeline.store.table_files import Tables
 
 _EVERY_MS: Final = 30_000
@@ -39,38 +43,36 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="karrot-bench-") as directory:
         place, told = Path(directory), list[DeliverySummary]()
         tables, length, since = Tables(str(place / "tables")), dt.timedelta(milliseconds=2 * _EVERY_MS), dt.date.min
-        job = StaleAlerts(spark, tables, str(place / "checkpoint"), length, since, lambda _line: None, told.append)
-        for batch in range(asked.batches):
-            records = batch_records(spark, asked.partitions, batch, place / "records")
-            spent = measure_by_thread(partial(job.take, records, batch))
-            print(f"batch {batch}, load {os.getloadavg()[0]:.1f}: {spent}")
+        state = str(place / "checkpoint")
+        judge = StaleJudge(spark, "prod-eu", tables, state, length, since, lambda _line: None, told.append)
+        for number in range(asked.batches):
+            batch = batch_of(spark, asked.partitions, number, place / "records")
+            spent = measure_by_thread(partial(judge.take, batch))
+            print(f"batch {number}, load {os.getloadavg()[0]:.1f}: {spent}")
             print(f"  {memory(spark)}; state {size_of(place / 'checkpoint') / 1e6:.1f} MB; {told[-1]}", flush=True)
     spark.stop()
 
 
-def batch_records(spark: SparkSession, partitions: int, batch: int, place: Path) -> DataFrame:
-    """Write a commit and a log-end sample of each partition to files, as a source has them, and read the files."""
-    at_ms, group = _FIRST_MS + batch * _EVERY_MS, F.expr(f"id div {_PER_GROUP}").cast("string")
-    offset = F.when(F.col("id") % 100 == 0, 0).otherwise(F.pmod(F.xxhash64("id"), F.lit(10**9)) + 1_000 * batch)
-    late_ms = F.pmod(F.xxhash64("id", F.lit(batch)), F.lit(_EVERY_MS))
-    named = spark.range(partitions).select(
-        F.lit("prod-eu").alias("cluster"),
+def batch_of(spark: SparkSession, partitions: int, number: int, place: Path) -> OffsetsBatch:
+    """A batch with a commit and a log end of each partition. The commits are in files, as a source has them."""
+    at_ms, group = _FIRST_MS + number * _EVERY_MS, F.expr(f"id div {_PER_GROUP}").cast("string")
+    offset = F.when(F.col("id") % 100 == 0, 0).otherwise(F.pmod(F.xxhash64("id"), F.lit(10**9)) + 1_000 * number)
+    late_ms = F.pmod(F.xxhash64("id", F.lit(number)), F.lit(_EVERY_MS))
+    commits = spark.range(partitions).select(
         F.concat(F.lit("group-"), group).alias("consumer"),
         F.concat(F.lit("topic-"), group).alias("topic"),
         (F.col("id") % _PER_GROUP).cast("int").alias("partition"),
         offset.cast("bigint").alias("offset"),
-        (at_ms + late_ms).alias("at_ms"),
-        (F.col("id") + batch * partitions).alias("log_offset"),
+        F.lit(False).alias("tombstone"),
+        (at_ms + late_ms).alias("log_ts_ms"),
+        (F.col("id") + number * partitions).alias("log_offset"),
     )
-    ends = {
-        "consumer": F.lit(None).cast("string"),
-        "offset": F.col("offset") + 10,
-        "at_ms": F.lit(at_ms + _EVERY_MS),
-        "log_offset": F.lit(None).cast("bigint"),
-    }
-    path = str(place / str(batch))
-    named.unionByName(named.withColumns(ends)).write.parquet(path)
-    return spark.read.parquet(path)
+    path = str(place / str(number))
+    commits.write.parquet(path)
+    places = [TopicPartition(f"topic-{each // _PER_GROUP}", each % _PER_GROUP) for each in range(partitions)]
+    now_ms, end = at_ms + _EVERY_MS, np.full(partitions, 2 * 10**9)
+    look = LogEndLook(places, np.full(partitions, now_ms), end, np.zeros_like(end), ())
+    return OffsetsBatch(number, now_ms, spark.read.parquet(path), {}, None, look, now_ms - 1)
 
 
 def memory(spark: SparkSession) -> str:

@@ -3,7 +3,7 @@
 PYTHONPATH=tests python benchmarks/verdict_delay.py [--groups 20] [--every 20s,60s]
 
 A real broker has groups that commit every five seconds, as Kafka's clients do by default. `karrot watch`, one `karrot
-pipeline evaluate` for each ``--every``, and the real Burrow, if BURROW_BIN names one, judge the same groups and post to
+pipeline offsets` for each ``--every``, and the real Burrow, if BURROW_BIN names one, judge the same groups and post to
 the same Karrot. When all of them have said OK about each group, the groups stop one after the other, and the topic
 grows on. All have their defaults, and Burrow has the notifier that `karrot burrow-config` prints.
 """
@@ -41,7 +41,7 @@ _OK: Final = 1
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--groups", type=int, default=20)
-    parser.add_argument("--every", default="20s,60s", help="of evaluate, with commas")
+    parser.add_argument("--every", default="20s,60s", help="of the pipeline, with commas")
     asked = parser.parse_args()
     downloads = Downloads(default_cache())
     with tempfile.TemporaryDirectory(prefix="karrot-bench-") as place, ExitStack() as ending:
@@ -63,9 +63,9 @@ def start_judges(stack: Stack, service: Service, every: list[str], jars: str, pl
     stack.servers.start("watch", [*_karrot("watch"), *asked, "watch", "--post", url, "--state", place / "state"])
     names = ["watch"]
     for each in every:
-        name = f"evaluate-{each}"
+        name = f"pipeline-{each}"
         options = ("--tables", place / name, "--every", each, "--to", f"karrot={url}", "--conf", f"spark.jars={jars}")
-        stack.servers.start(name, [*_karrot("pipeline", "evaluate"), *asked, name, *options])
+        stack.servers.start(name, [*_karrot("pipeline", "offsets", "--judge", "burrow"), *asked, name, *options])
         names.append(name)
     if binary := burrow_binary():
         template, command = place / "karrot.tmpl", _karrot("burrow-config", "--karrot", url)

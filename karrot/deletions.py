@@ -1,6 +1,6 @@
 """Decides for `karrot.resync` and `karrot.watch` which groups are deleted: groups that lists of groups lack.
 
-``karrot pipeline evaluate`` reads no lists: ``__consumer_offsets`` has a record of each deletion.
+``karrot pipeline offsets --judge burrow`` reads no lists: ``__consumer_offsets`` has a record of each deletion.
 """
 
 from collections.abc import Collection, Mapping

@@ -149,8 +149,9 @@ def _metrics() -> str:
         "`karrot pipeline run --metrics-port PORT` has metrics of its own, which the service does not have. They\n"
         "begin at 0 with each start.",
         _metrics_table(PIPELINE_METRICS),
-        "## karrot pipeline evaluate",
-        "`karrot pipeline evaluate --metrics-port PORT` has these metrics. They begin at 0 with each start.",
+        "## karrot pipeline offsets",
+        "With `--judge burrow`, `karrot pipeline offsets --metrics-port PORT` has these metrics. They begin at 0 with\n"
+        "each start.",
         _metrics_table(EVALUATE_METRICS),
     )
 

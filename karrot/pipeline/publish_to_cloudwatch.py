@@ -151,6 +151,8 @@ class Publisher:
     random: Random = field(default_factory=Random)
     _counts: Counter[str] = field(default_factory=Counter)
     _left_out: Counter[str] = field(default_factory=Counter)
+    _groups: dict[GroupKey, GroupState] = field(default_factory=dict)
+    _number: int = 0
     _reporter: CloudWatchReporter = field(init=False)
 
     def __post_init__(self) -> None:
@@ -170,30 +172,50 @@ class Publisher:
 
     def publish(self, lines: Iterable[str]) -> Published:
         """Send the lines in order, and retry until each line is sent, refused or too old. Raises `SendInterrupted`."""
+        self._groups, problem = {}, ""
+        heard = self._take(self._events(lines))
+        while True:
+            try:
+                self._reporter.publish(self._groups.values(), _BEGINNING, heard)
+            except ReportFailed as failed:
+                problem = _said(failed)
+                if self.wait(failed.retry_in_s or 0):
+                    raise SendInterrupted(problem) from failed
+            else:
+                return self._published(problem)
+
+    def offer(self, events: Iterable[StoredEvent]) -> Published:
+        """Send the newest event of each group, and try once. The next call tries again what is not too old by then."""
+        oldest_ms = self.clock.wall_ms() - 1000 * self.options.ttl_s
+        self._groups = {key: each for key, each in self._groups.items() if each.log_time_ms >= oldest_ms}
+        heard, problem = self._take(events), ""
+        try:
+            self._reporter.publish(self._groups.values(), _BEGINNING, heard)
+        except ReportFailed as failed:
+            problem = _said(failed)
+        return self._published(problem)
+
+    def _take(self, events: Iterable[StoredEvent]) -> dict[str, int]:
+        """Add events to the groups. Return the time of each cluster's last event from Burrow."""
         self._counts.clear()
         self._left_out.clear()
-        now_ms = self.clock.wall_ms()
-        groups, heard, problem = dict[GroupKey, GroupState](), dict[str, int](), ""
-        for number, stored in enumerate(self._events(lines), 1):
+        now_ms, heard = self.clock.wall_ms(), dict[str, int]()
+        for stored in events:
+            self._counts["events"] += 1
+            self._number += 1
             event = stored.event
             key, log_ms = GroupKey(event.cluster, event.consumer), min(stored.received_at_ms, now_ms)
             observed_ms = log_ms - max(0, stored.received_at_ms - event.observed_at_ms)
             stale_ms = Limits().stale_after_ms
             arrived = Arrival(key, event, stored.body, log_ms, observed_ms, stored.summary, stale_ms)
-            groups[arrived.key] = after(groups.get(arrived.key), number, arrived)
+            self._groups[key] = after(self._groups.get(key), self._number, arrived)
             if event.from_burrow:
                 heard[event.cluster] = max(arrived.log_time_ms, heard.get(event.cluster, 0))
-        while True:
-            try:
-                self._reporter.publish(groups.values(), _BEGINNING, heard)
-            except ReportFailed as failed:
-                problem = f"{failed.reason}: {failed.text}"
-                _log.warning("not everything was sent", code="send_incomplete", reason=problem)
-                if self.wait(failed.retry_in_s or 0):
-                    raise SendInterrupted(problem) from failed
-            else:
-                counts = self._counts
-                return Published(counts["events"], counts["sent"], counts["calls"], dict(self._left_out), problem)
+        return heard
+
+    def _published(self, problem: str) -> Published:
+        counts = self._counts
+        return Published(counts["events"], counts["sent"], counts["calls"], dict(self._left_out), problem)
 
     def _events(self, lines: Iterable[str]) -> Iterator[StoredEvent]:
         for line in lines:
@@ -203,7 +225,6 @@ class Publisher:
                 _log.warning("a line could not be read", code="line_unreadable", reason=str(error))
                 self._left_out["unreadable"] += 1
                 continue
-            self._counts["events"] += 1
             yield stored
 
     def _count(self, metric: telemetry.Metric, by: float, **labels: str) -> None:
@@ -211,6 +232,24 @@ class Publisher:
             self._left_out[labels["reason"]] += int(by)
         elif labels.get("outcome") == "sent":
             self._counts["sent"] += int(by)
+
+
+def _said(failed: ReportFailed) -> str:
+    problem = f"{failed.reason}: {failed.text}"
+    _log.warning("not everything was sent", code="send_incomplete", reason=problem)
+    return problem
+
+
+def to_cloudwatch(
+    publisher: Publisher, tell: Callable[[Published], object]
+) -> Callable[[Iterable[StoredEvent]], Sequence[Any]]:
+    """Return a function that offers the verdicts of a batch to CloudWatch, and refuses none."""
+
+    def deliver(several: Iterable[StoredEvent]) -> Sequence[Any]:
+        tell(publisher.offer(several))
+        return ()
+
+    return deliver
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def _container(values: Object) -> Object:
 
 
 def test_the_command_knows_every_option_that_the_chart_passes() -> None:
-    known = CliRunner().invoke(main, ["pipeline", "evaluate", "--help"]).output
+    known = CliRunner().invoke(main, ["pipeline", "offsets", "--help"]).output
     for values in (yaml.safe_load(SHAPE.read_text(encoding="utf-8")), _values(checkpoint="s3://lag/evaluate")):
         assert {each.partition("=")[0] for each in _container(values)["args"][2:]} - {*known.split()} == set()
 

@@ -81,7 +81,7 @@ class Chain:
         ):
             began = time.time()
             offsets = self._land(servers)
-            fired, cleared = self._stop_and_go_on(servers, traffic)
+            fired, cleared = self._stop_and_go_on(offsets, traffic)
             wait_for(lambda: time.time() // 60 > began // 60, 70)  # so that there are two minutes at the least
             traffic.end()
             on_topic, position = self._caught_up(offsets)
@@ -94,7 +94,8 @@ class Chain:
         """Run ``karrot pipeline offsets``, which writes tables and a JSON topic."""
         self._tell("2. Spark takes them into tables, and onto a topic as JSON.")
         source = ("--source=kafka", f"--bootstrap-servers={self._kafka.bootstrap}", f"--cluster={CLUSTER}")
-        follow = ("--follow", "--every=1s", "--ends-every=1s", f"--json-topic={_JSON_TOPIC}")
+        judge = ("--judge=stale", f"--stale-for={self._stale_for_s}s")
+        follow = (*judge, "--every=1s", "--ends-every=1s", f"--json-topic={_JSON_TOPIC}")
         offsets = self._start(servers, "offsets", *source, *follow, self._jars)
         wait_for(lambda: _goes_on(offsets) and self._newest() is not None, _PATIENCE_S)
         self._show(_lines(offsets, "records = ")[-1])
@@ -102,17 +103,14 @@ class Chain:
         self._show(json.dumps(self._newest()))
         return offsets
 
-    def _stop_and_go_on(self, servers: Servers, traffic: Traffic) -> tuple[Json, Json]:
-        """Run ``karrot pipeline stale``; its alert fires when the consumer stops and clears when it continues."""
-        stale = self._start(servers, "stale", f"--stale-for={self._stale_for_s}s", "--every=1s")
-        judged = self._directory / "tables/_checkpoints/stale/commits/0"
-        wait_for(lambda: stale.exit_code is None and judged.exists(), _PATIENCE_S)
+    def _stop_and_go_on(self, offsets: Server, traffic: Traffic) -> tuple[Json, Json]:
+        """Return the alert that fires when the consumer stops, and that clears when it continues."""
         traffic.reads = None
         self._tell(f"4. {_now()}: the consumer stops, and the log goes on. The alert fires:")
-        fired = self._alert(stale, "stale")
+        fired = self._alert(offsets, "stale")
         traffic.reads = 200
         self._tell(f"5. {_now()}: the consumer goes on. The alert clears:")
-        return fired, self._alert(stale, "cleared")
+        return fired, self._alert(offsets, "cleared")
 
     def _caught_up(self, offsets: Server) -> tuple[Json, Position]:
         """Return whether the last commit is on the topic and the log ends were read after it."""
@@ -131,9 +129,9 @@ class Chain:
         self._tell("7. Where the group stands, as kafka-consumer-groups --describe says it:")
         return minutes, self._asked("history", "describe", *asked)
 
-    def _alert(self, stale: Server, state: str) -> Json:
+    def _alert(self, offsets: Server, state: str) -> Json:
         def found() -> list[Json]:
-            told = [json.loads(line) for line in _lines(stale, f'"{GROUP}"') if line.startswith("{")]
+            told = [json.loads(line) for line in _lines(offsets, f'"{GROUP}"') if line.startswith("{")]
             return [each for each in told if each["state"] == state]
 
         wait_for(lambda: bool(found()), _PATIENCE_S)

@@ -287,24 +287,29 @@ def test_offsets_of_a_killed_driver_are_read_once_and_python_on_the_workers_judg
 
     rules = ("--rules", "burrow:", "--rules", "short:intervals=5", "--every", "1s")
     assert page.run("replay", "--every 1s") == local("replay", "--tables", tables, *rules)
-    once = ("--once", "--stale-for", "1s", "--checkpoint", page.folder / "local-stale")
-    alerts = page.run("stale", "--stale-for 1s")
-    assert [json.loads(line)["group"] for line in alerts.splitlines()] == ["billing", "billing"]
-    assert alerts == local("stale", "--tables", tables, *once)
+    source = ("--bootstrap-servers", kafka.bootstrap, "--cluster", "prod", "--once")
+    stale = ("--judge", "stale", "--stale-for", "1s", "--checkpoint", page.folder / "local-stale", "--tables", tables)
+    alerts = alerted(page.run("offsets", "--judge stale --stale-for 1s --once"))
+    assert [group for group, _ in alerts] == ["billing", "billing"]
+    assert alerts == alerted(local("offsets", *source, *stale))
 
-    source = ("--bootstrap-servers", kafka.bootstrap, "--cluster", "prod", "--tables", alone, "--once")
-    on_cluster, here = (judged(said) for said in (page.run("evaluate"), local("evaluate", *source)))
-    assert on_cluster == here == [("billing", "orders", 0, 25, 25), ("billing", "orders", 1, 25, 25)]
+    burrow = ("--judge", "burrow", "--tables", alone)
+    here = judged(local("offsets", *source, *burrow))
+    assert (
+        judged(page.run("offsets", "--judge burrow --once"))
+        == here
+        == [("billing", "orders", 0, 25, 25), ("billing", "orders", 1, 25, 25)]
+    )
 
 
 def test_verdicts_and_their_incident_continue_although_an_executor_is_killed(page: Submitting, kafka: Kafka) -> None:
     make_topic(kafka, "payments")
     commit(kafka, range(1, 6), "waiting", "payments")
-    job = page.start("evaluate", "--follow --every 2s --ends-every 1s --group-allowlist ^waiting$")
+    job = page.start("offsets", "--judge burrow --follow --every 2s --ends-every 1s --group-allowlist ^waiting$")
 
     def verdicts() -> list[tuple[str, str]]:
         lines = page.printed(job).splitlines(keepends=True)
-        events = [json.loads(line)["Event"] for line in lines if line.endswith("\n")]
+        events = [json.loads(line)["Event"] for line in lines if line.startswith("{") and line.endswith("\n")]
         assert {each["Group"] for each in events} <= {"waiting"}
         return [(each["Result"]["status"], each["ID"]) for each in events]
 
@@ -318,9 +323,15 @@ def test_verdicts_and_their_incident_continue_although_an_executor_is_killed(pag
     job.kill()
 
 
+def alerted(said: str) -> list[tuple[str, str]]:
+    """The groups and the ids of the alerts."""
+    alerts = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    return [(each["group"], each["id"]) for each in alerts]
+
+
 def judged(said: str) -> list[tuple[str, str, int, int, int]]:
     """The listed partitions of the verdicts: group, topic, partition, committed offset and lag."""
-    results = [json.loads(line)["Event"]["Result"] for line in said.splitlines()]
+    results = [json.loads(line)["Event"]["Result"] for line in said.splitlines() if line.startswith("{")]
     return sorted(
         (each["group"], one["topic"], one["partition"], one["end"]["offset"], one["current_lag"])
         for each in results

@@ -15,7 +15,7 @@ from karrot.clock import SystemClock
 from karrot.history.answers_and_errors import GroupDescription
 from karrot.history.table_queries import History
 from karrot.pipeline.offsets.job import LandOffsets
-from karrot.pipeline.offsets.log_ends import EndsPoll
+from karrot.pipeline.offsets.log_ends import LogEndPolls
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.kafka_read_options import KafkaConnection, StartingOffsets
 from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, RecordsFromKafka
@@ -55,10 +55,9 @@ def land(spark: SparkSession, kafka: Kafka, directory: Path) -> None:
     source = RecordsFromKafka(
         KafkaConnection(tuple(kafka.addresses)), cluster, StartingOffsets("earliest"), OFFSETS_TOPIC, 1_000_000
     )
-    poll = EndsPoll(spark, tables, "e2e", cluster, SystemClock(), timedelta(seconds=1))
-    job = LandOffsets(spark, source, "e2e", tables, tables.checkpoint("offsets"), seen=poll.seen)
+    polls = LogEndPolls(cluster, timedelta(seconds=1), SystemClock())
+    job = LandOffsets(spark, source, "e2e", tables, tables.checkpoint("offsets"), polls=polls)
     job.start().awaitTermination()
-    poll.look()
 
 
 def positions(described: GroupDescription) -> list[Position]:

@@ -1,8 +1,9 @@
-"""Verdicts of ``karrot pipeline evaluate`` on a real broker, up to Karrot's metrics.
+"""Verdicts and alerts of ``karrot pipeline offsets`` on a real broker, up to Karrot's metrics.
 
 The driver is killed and the broker restarted in between.
 """
 
+import json
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -33,19 +34,27 @@ _START_MS = 1_746_950_400_000
 
 def _start(servers: Servers, kafka: Kafka, service: Service, tables: Path, port: int) -> Server:
     jars = ",".join(map(str, Downloads(default_cache()).spark_kafka()))
-    command = ["evaluate", f"--tables={tables}", f"--cluster={CLUSTER}", f"--bootstrap-servers={kafka.bootstrap}"]
+    command = ["offsets", "--judge=burrow,stale", "--stale-for=3s"]
+    command += [f"--tables={tables}", f"--cluster={CLUSTER}", f"--bootstrap-servers={kafka.bootstrap}"]
     command += [f"--to=karrot=http://127.0.0.1:{service.port},kafka={VERDICTS},tables"]
     command += ["--every=1s", "--ends-every=1s"]
     command += [f"--metrics-port={port}"]
     # Ten commits in ten seconds at least, so a stop shows soon.
     command += ["--rules=min_distance=1s", f"--conf=spark.jars={jars}", *SPARK]
-    return servers.start("evaluate", [sys.executable, "-m", "karrot", "pipeline", *command])
+    return servers.start("offsets", [sys.executable, "-m", "karrot", "pipeline", *command])
 
 
 def _gauge(port: int, name: str) -> float:
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         values = [line.split()[1] for line in answer.read().decode().splitlines() if line.startswith(f"{name}{{")]
     return float(values[0]) if values else 0
+
+
+def _alerts(logs: Path) -> list[tuple[str, str]]:
+    """The states and ids of the alerts on the group that the jobs have printed."""
+    lines = [line for each in logs.glob("offsets*") for line in each.read_text().splitlines()]
+    told = [json.loads(line) for line in lines if line.startswith('{"state"')]
+    return [(each["state"], each["id"]) for each in told if each["group"] == GROUP]
 
 
 def _published(kafka: Kafka) -> list[EventLine]:
@@ -63,7 +72,7 @@ def _published(kafka: Kafka) -> list[EventLine]:
     return lines
 
 
-def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_driver_and_broker_are_killed(
+def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_driver_and_broker_are_killed(  # noqa: PLR0915 (one story)
     newest_kafka: Stack, tmp_path: Path
 ) -> None:
     kafka = newest_kafka.kafka
@@ -103,6 +112,7 @@ def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_driver_
         since, named = incident(), incident_id()
         assert since
         assert named
+        wait_for(lambda: bool(_alerts(tmp_path / "logs")), _PATIENCE_S)
 
         job.kill()
         job = _start(servers, kafka, service, tmp_path / "tables", port)
@@ -110,11 +120,15 @@ def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_driver_
         wait_for(lambda: accepted() > before, _PATIENCE_S)
         assert (status(), incident(), incident_id()) == (3, since, named)
 
+        # A job whose receiver is away ends with its reason, and its supervisor starts it again.
         broker = kafka.brokers[0]
         kafka.broker(broker).kill()
-        wait_for(lambda: (_gauge(port, "karrot_evaluate_log_end_failures_total") or 0) > 0, _PATIENCE_S)
+        wait_for(lambda: job.exit_code is not None, _PATIENCE_S)
+        assert job.exit_code == 1
+        assert "Kafka does not take the verdicts" in job.tail(), job.tail()
         kafka.start_broker(broker)
         kafka.wait()
+        job = _start(servers, kafka, service, tmp_path / "tables", port)
         before = accepted()
         wait_for(lambda: accepted() > before, _PATIENCE_S)
         assert (status(), incident(), incident_id()) == (3, since, named)
@@ -122,9 +136,12 @@ def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_driver_
         traffic.reads = 200
         wait_for(lambda: status() == 1, _PATIENCE_S)
         assert (incident(), incident_id()) == (None, named)
+        wait_for(lambda: len(_alerts(tmp_path / "logs")) == 2, _PATIENCE_S)
         job.stop(60)
         assert job.exit_code == 0, job.tail()
 
+    [(fired, alert), cleared] = _alerts(tmp_path / "logs")
+    assert (fired, cleared) == ("stale", ("cleared", alert))
     published = _published(kafka)
     statuses = [each.status for each in published if each.consumer == GROUP]
     assert {"OK", "ERR"} <= {*statuses}

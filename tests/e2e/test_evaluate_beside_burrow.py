@@ -1,4 +1,4 @@
-"""The real Burrow and ``karrot pipeline evaluate`` judge the same groups at the same time. Skipped without Burrow."""
+"""The real Burrow and ``karrot pipeline offsets`` judge the same groups at the same time. Skipped without Burrow."""
 
 import sys
 import time
@@ -156,11 +156,17 @@ def test_both_give_the_same_status_to_99_of_100_verdicts(burrow_bin: str, one_br
     producer.produce(QUIET, b"message", partition=0)
     assert producer.flush(30) == 0
     jars = ",".join(map(str, Downloads(default_cache()).spark_kafka()))
-    command = ["evaluate", f"--tables={tmp_path / 'tables'}", f"--cluster={CLUSTER}", f"--conf=spark.jars={jars}"]
+    command = [
+        "offsets",
+        "--judge=burrow",
+        f"--tables={tmp_path / 'tables'}",
+        f"--cluster={CLUSTER}",
+        f"--conf=spark.jars={jars}",
+    ]
     command += [f"--bootstrap-servers={kafka.bootstrap}", f"--to=kafka={VERDICTS}", "--every=2s", "--ends-every=1s"]
     command += ["--rules=min_distance=1s", f"--group-allowlist=^({'|'.join(GROUPS)})$", *SPARK]
     burrow = one_broker.burrow(burrow_bin, name="beside", cluster=CLUSTER)
-    job = one_broker.servers.start("evaluate", [sys.executable, "-m", "karrot", "pipeline", *command])
+    job = one_broker.servers.start("offsets", [sys.executable, "-m", "karrot", "pipeline", *command])
     stop = Event()
     writer = Thread(target=_commit, args=(kafka, stop))
     try:

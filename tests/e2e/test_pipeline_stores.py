@@ -1,6 +1,5 @@
 """Every command of the pipeline on S3 and on HDFS, while a reader opens the tables."""
 
-import json
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +17,6 @@ from karrot.pipeline.schemas_and_conversions import DERIVED, TABLES
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 _OFFSETS = ("--cluster", "prod-eu", "--source", "parquet")
-_STALE = ("--once", "--stale-for", "2m", "--look-back", "3650d")
 
 
 @pytest.fixture(scope="module", params=["s3", "hdfs"])
@@ -52,15 +50,11 @@ def test_the_pipeline_on_a_store_equals_a_local_one_and_no_reader_sees_a_day_emp
             assert "1 group from 2025-05-11 08:00" in commands.run("replay", *tables)
             commands.run("report", *tables, "--output", str(tmp_path / "report.html"))
             commands.run("stream", *tables, *archive, "--once")
-            alert = commands.run("stale", *tables, *_STALE)
-            assert [json.loads(line)["state"] for line in alert.splitlines() if line.startswith("{")] == ["stale"]
-            assert "{" not in commands.run("stale", *tables, *_STALE), "the alert came again"
         local = ("--tables", str(tmp_path / "tables"))
         commands.run("events", *local, "--archive", str(tmp_path / "second"))
         sources = ("--input", str(tmp_path / "records"), "--ends-input", str(tmp_path / "ends"))
         commands.run("offsets", *local, *_OFFSETS, *sources)
         commands.run("derive", *local)
-        assert commands.run("stale", *local, *_STALE) == alert
 
     assert reader.wrong == set()
     for table_day in {name for look in reader.looks for name in look}:

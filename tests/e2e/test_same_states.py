@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -17,20 +16,14 @@ from e2e.stack.kafka import Kafka
 from e2e.stack.processes import Server, Servers
 from e2e.truth.members import Member
 from e2e.waiting import wait_for
-from karrot.clock import SystemClock
 from karrot.pipeline.derive.job import DeriveRules, derive
-from karrot.pipeline.offsets.job import LandOffsets
-from karrot.pipeline.offsets.log_ends import EndsPoll
 from karrot.pipeline.store.table_files import Tables
-from karrot.pipeline.stream.kafka_read_options import KafkaConnection, StartingOffsets
-from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, RecordsFromKafka
-from karrot.watch.kafka_admin import KafkaCluster
 from support.pipeline.expected_tables.comparison import table_rows
 from support.service.karrot_service import Service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
-WATCHED, JUDGED, LANDED = "watched", "judged", "landed"
+WATCHED, JUDGED = "watched", "judged"
 _PATIENCE_S = 300
 _STILL = {"STOP": "stands still", "STALL": "stands still"}
 
@@ -100,10 +93,15 @@ def _groups(kafka: Kafka) -> Iterator[Callable[[str, int], None]]:
             member.close()
 
 
-def _judge(servers: Servers, kafka: Kafka, service: Service, tables: Path) -> Server:
+def _judge(servers: Servers, kafka: Kafka, service: Service, tables: Tables) -> Server:
     jars = ",".join(map(str, Downloads(default_cache()).spark_kafka()))
-    command = ["evaluate", f"--tables={tables}", f"--cluster={JUDGED}", f"--bootstrap-servers={kafka.bootstrap}"]
-    command += [f"--to=karrot=http://127.0.0.1:{service.port}", "--every=1s", "--ends-every=1s"]
+    command = ["offsets", "--judge=burrow", f"--tables={tables.directory}", f"--cluster={JUDGED}"]
+    command += [
+        f"--bootstrap-servers={kafka.bootstrap}",
+        f"--to=karrot=http://127.0.0.1:{service.port}",
+        "--every=1s",
+        "--ends-every=1s",
+    ]
     command += [f"--conf=spark.jars={jars}", *SPARK]
     return servers.start("judge", [sys.executable, "-m", "karrot", "pipeline", *command])
 
@@ -124,11 +122,7 @@ def _states(service: Service, cluster: str) -> States:
 def test_watch_the_judge_and_the_tables_give_the_same_states_for_the_same_groups(
     kafka: Kafka, kafka_spark: SparkSession, tmp_path: Path
 ) -> None:
-    cluster, tables = KafkaCluster(kafka.client), Tables(str(tmp_path / "tables"))
-    records = RecordsFromKafka(
-        KafkaConnection(tuple(kafka.addresses)), cluster, StartingOffsets("earliest"), OFFSETS_TOPIC, 1_000_000
-    )
-    poll = EndsPoll(kafka_spark, tables, LANDED, cluster, SystemClock(), timedelta(seconds=1))
+    tables = Tables(str(tmp_path / "tables"))
     service = Service(
         tmp_path / "data",
         watch_bootstrap=kafka.bootstrap,
@@ -140,7 +134,7 @@ def test_watch_the_judge_and_the_tables_give_the_same_states_for_the_same_groups
         stack.enter_context(service)
         write = stack.enter_context(_groups(kafka))
         servers = stack.enter_context(Servers(tmp_path / "logs"))
-        judge = _judge(servers, kafka, service, tmp_path / "judged")
+        judge = _judge(servers, kafka, service, tables)
 
         def agree() -> bool:
             assert judge.exit_code is None, judge.tail()
@@ -155,13 +149,8 @@ def test_watch_the_judge_and_the_tables_give_the_same_states_for_the_same_groups
         wait_for(lambda: is_waiting(WATCHED) and is_waiting(JUDGED), _PATIENCE_S)
         write("same-never", 30)
         wait_for(agree, _PATIENCE_S)
-        judge.kill()
 
         def landed() -> States:
-            LandOffsets(
-                kafka_spark, records, LANDED, tables, tables.checkpoint("offsets"), seen=poll.seen
-            ).start().awaitTermination()
-            poll.look()
             derive(kafka_spark, tables, DeriveRules())
             return _landed(Path(tables.directory))
 

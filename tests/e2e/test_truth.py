@@ -18,7 +18,7 @@ from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest, IngestSummary
 from karrot.pipeline.offsets.job import LandOffsets
-from karrot.pipeline.offsets.log_ends import EndsPoll, PollSummary
+from karrot.pipeline.offsets.log_ends import LogEndPolls, append_ends
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.kafka_read_options import KafkaConnection, StartingOffsets
 from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, RecordsFromKafka
@@ -84,18 +84,17 @@ def test_the_tables_of_a_real_broker_equal_the_tables_calculated_from_its_record
     road = RecordsFromKafka(
         KafkaConnection(tuple(kafka.addresses)), cluster, StartingOffsets("earliest"), OFFSETS_TOPIC, 1_000_000
     )
-    looks: list[PollSummary] = []
-    poll = EndsPoll(kafka_spark, tables, "e2e", cluster, SystemClock(), timedelta(seconds=1), looks.append)
+    polls = LogEndPolls(cluster, timedelta(0), SystemClock())
     kafka.create_topic(TOPIC, 4)
-    poll.seen([TOPIC])
 
-    def has_seen_each_partition() -> bool:
-        poll.look()
-        return looks[-1].written == 4
+    def looked() -> int:
+        polls.if_due()
+        look = polls.taken([TOPIC])
+        return 0 if look is None else append_ends(kafka_spark, tables, "e2e", look)
 
-    wait_for(has_seen_each_partition)  # a partition of a new topic can be without a leader for a moment
+    wait_for(lambda: looked() >= 4)  # a partition of a new topic can be without a leader for a moment
     for number in consumed(kafka):
-        poll.look()
+        looked()
         if number in (1, 5):
             LandOffsets(kafka_spark, road, "e2e", tables, tables.checkpoint("offsets")).start().awaitTermination()
     derive(kafka_spark, tables, DeriveRules())

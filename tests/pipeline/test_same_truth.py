@@ -14,7 +14,8 @@ from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.evaluate.bucket_records import take
 from karrot.pipeline.evaluate.bucket_state import BucketState, EvaluateRules
 from karrot.pipeline.evaluate.bucket_verdicts import BucketTask
-from karrot.pipeline.evaluate.recent_log_ends import LogEndLook, RecentLogEnds
+from karrot.pipeline.evaluate.recent_log_ends import RecentLogEnds
+from karrot.pipeline.offsets.log_ends import LogEndLook
 from karrot.pipeline.store.table_files import Tables
 from karrot.watch.cluster_interface import Failure
 from support.kafka.in_memory_kafka import make_member

@@ -6,7 +6,7 @@
 {{/* All arguments of the container, as YAML. The tables are only the place of the default checkpoint. */}}
 {{- define "karrot.evaluateArgs" -}}
 {{- $evaluate := .Values.evaluate -}}
-{{- $args := list "pipeline" "evaluate" (printf "--cluster=%s" $evaluate.cluster) }}
+{{- $args := list "pipeline" "offsets" "--judge=burrow" (printf "--cluster=%s" $evaluate.cluster) }}
 {{- $args = append $args (printf "--bootstrap-servers=%s" (include "karrot.settingText" $evaluate.bootstrapServers)) }}
 {{- if $evaluate.existingSecret }}
 {{- $args = append $args (printf "--command-config=/etc/karrot/evaluate/%s" $evaluate.propertiesKey) }}

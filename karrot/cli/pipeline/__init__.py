@@ -2,11 +2,11 @@
 
 import click
 
-from karrot.cli.pipeline import evaluate, offsets, replay, report, run, stale, stream
+from karrot.cli.pipeline import offsets, replay, report, run, stream
 
 __all__ = ["pipeline"]
 
-_REPLACED = [*run.REPLACED]
+_REPLACED = [*run.REPLACED, *offsets.REPLACED]
 _WORDS = ", ".join(str(each.name) for each in _REPLACED)
 
 
@@ -16,8 +16,6 @@ _WORDS = ", ".join(str(each.name) for each in _REPLACED)
         offsets.offsets,
         replay.replay,
         report.report,
-        evaluate.evaluate,
-        stale.stale,
         stream.stream,
         *_REPLACED,
     ],

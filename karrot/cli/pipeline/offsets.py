@@ -1,42 +1,60 @@
-"""``karrot pipeline offsets``: writes Kafka's committed offsets to tables, and to a topic as JSON."""
+"""``karrot pipeline offsets``: writes Kafka's committed offsets to tables and a topic, and judges the groups."""
 
 import json
 import threading
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import click
 
-from karrot.cli.errors import NotDone, Refused, end_on_signals
-from karrot.cli.options import follow_option, json_option, name_option, read_span
+from karrot.cli.errors import NotDone, Refused, end_on_signals, valid
+from karrot.cli.options import config_option, json_option, name_option, pattern_option, read_span
+from karrot.cli.pipeline import judging as to
 from karrot.cli.pipeline import spark_options as shared
 from karrot.cli.pipeline.job_errors import JobCommand
+from karrot.cli.pipeline.replaced_words import ReplacedWord, taken
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from karrot.pipeline.offsets.job import LandOffsets
-    from karrot.pipeline.offsets.log_ends import EndsPoll
+    from karrot.pipeline.evaluate.metrics_and_health import EvaluateMetrics
+    from karrot.pipeline.offsets.job import LandOffsets, OffsetsSummary
+    from karrot.pipeline.offsets.log_ends import LogEndPolls, PollSummary
     from karrot.pipeline.store.table_files import Tables
 
+_THRESHOLDS: Final = {"OK": 1, "WARN": 2, "ERR": 3}
+_span = read_span(366 * 86_400)
 
-@click.command(cls=JobCommand, short_help="Write the records of __consumer_offsets to the tables.")
+
+@click.command(cls=JobCommand, short_help="Write committed offsets to the tables, and judge the groups.")
 @click.option(
     "--source",
     type=click.Choice([shared.KAFKA, "parquet"]),
     default=shared.KAFKA,
     help="Where to read the records of __consumer_offsets.",
 )
-@name_option("--cluster", required=True, help="Name of the cluster in the tables.")
+@name_option("--cluster", required=True, help="Name of the cluster in the tables, verdicts and alerts.")
 @shared.spark_options
 @shared.kafka_options
 @click.option(
+    "--follow/--once",
+    default=None,
+    help="Continue until Ctrl-C, or read the existing records, and end.  [default: --follow with --judge, else --once]",
+)
+@shared.trigger_option(default="60s", help="With --follow: how often to read new records and judge all groups.")
+@click.option(
+    "--ends-every",
+    callback=_span,
+    help="How often to ask Kafka for log end offsets.  [default: 10s with --judge, else 30s]",
+)
+@click.option(
     "--json-topic", metavar="TOPIC", help="Also publish each commit to this topic, as JSON. The topic must exist."
 )
-@click.option("--ends-every", default="30s", callback=read_span(86_400), help="How often to sample log end offsets.")
 @click.option(
     "--input",
     "directory_in",
@@ -50,69 +68,196 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="With --source parquet: files with log end offsets.",
 )
-@follow_option("Continue with new records until Ctrl-C.", default=False)
-@shared.trigger_option(default="10s", help="With --follow: how often to read new records.")
-@shared.checkpoint_option(help="Folder that records what was read.  [default: a folder in the tables]")
+@shared.checkpoint_option(
+    help="Folder that records what was read, and the state of the judges.  [default: a folder in the tables]"
+)
 @shared.wait_option
 @json_option("Print the summary as one line of JSON.")
+@shared.metrics_port_option
+@click.option(
+    "--judge",
+    "judges",
+    callback=to.read_judges,
+    metavar="burrow,stale",
+    help="Judge all groups. burrow: by Burrow's rules, with the verdicts that Burrow sends. stale: an alert for each "
+    "partition whose committed offset does not move while there are messages to read.",
+)
+@click.option(
+    "--to",
+    "receivers",
+    callback=to.read_receivers,
+    metavar="RECEIVER,...",
+    help="Where the judges send. Verdicts of burrow: karrot=URL (its token is in KARROT_BURROW_TOKEN), kafka=TOPIC "
+    "(as the kafka reporter, in the cluster of --bootstrap-servers), tables (events and partitions), cloudwatch. "
+    "Alerts of stale: webhook=URL, or webhook with the URL in KARROT_STALE_WEBHOOK. Both: stdout, which is the default "
+    "of a judge without a receiver.",
+)
+@click.option(
+    "--rules",
+    metavar="RULE=VALUE,...",
+    callback=lambda *given: shared.read_rules(*given)[0],
+    help="Burrow's rules: intervals, allowed_lag, min_distance, minimum_complete.  [default: Burrow's defaults]",
+)
+@click.option(
+    "--threshold",
+    type=click.Choice([*_THRESHOLDS]),
+    default="OK",
+    callback=lambda _context, _option, word: _THRESHOLDS[word],
+    help="Lowest status that burrow sends.",
+)
+@click.option(
+    "--partitions",
+    type=click.Choice(["all", "bad"]),
+    default="all",
+    help="Which partitions a verdict lists. Burrow lists the bad ones, which are worse than OK.",
+)
+@pattern_option("--group-allowlist", help="Let burrow judge only groups whose names match.")
+@pattern_option("--group-denylist", help="Let burrow not judge groups whose names match.")
+@click.option(
+    "--send-interval", callback=_span, help="Send a group's verdict at most this often.  [default: each time]"
+)
+@click.option(
+    "--expire-group", default="7d", callback=_span, help="Let burrow forget a group this long after its last commit."
+)
+@config_option
+@click.option(
+    "--stale-for",
+    "length",
+    default="2m",
+    callback=read_span(3_660 * 86_400),
+    help="A partition is stale if its committed offset did not move for this time.",
+)
+@click.option(
+    "--look-back",
+    default="1d",
+    callback=_span,
+    help="How far back the first run of stale reads the tables, rounded up to whole days.",
+)
 def offsets(**asked: Any) -> None:
     """Write the records of __consumer_offsets to the tables "commits", "members", "ends" and "quarantine".
 
+    With --judge, the command also judges every consumer group in each batch. It needs no Burrow and no ZooKeeper. A
+    restart continues with the state in the checkpoint. After a crash, verdicts and alerts can be sent twice, with the
+    same ids. If a receiver of verdicts does not answer for half a minute, the command ends, and the next start sends
+    the verdicts. Alerts wait in the checkpoint, and CloudWatch gets the newest verdicts later.
+
     With --source kafka, the command needs Spark's Kafka connector, which PySpark does not contain. Add the connector
     with the option --conf spark.jars.packages. With --source parquet, the command reads Parquet files with the columns
-    key, value, topic, partition, offset and timestamp.
+    key, value, topic, partition, offset and timestamp, and cannot judge.
 
     The command counts every record. You can run it again at any time, even after a crash. After a crash, the JSON topic
-    can contain some records twice. Only one command at a time can write the rows of a cluster to the same tables.
+    can contain some records twice. Only one command at a time can write the rows of a cluster to the same tables, and
+    with --to tables, no other command can write events to them.
 
-    The exit code is 1 if a batch failed or if another command writes these rows. It is 2 if
-    Spark cannot run here, if the connector is missing or if there is nothing to read.
+    The exit code is 1 if a batch failed, if a receiver does not answer, or if another command writes these rows. It is
+    2 if Spark cannot run here, if the connector is missing or if there is nothing to read.
     """
-    cluster, follow = asked["cluster"], asked["follow"]
-    every = asked["every"] if follow else None
-    tell = click.echo if follow and not asked["as_json"] else lambda _summary: None
-    reached = shared.kafka_of(asked, "karrot-offsets") if asked["source"] == shared.KAFKA else None
-    if reached is None:
-        if asked["directory_in"] is None:
-            raise Refused("--source parquet needs --input")
-        if asked["json_topic"] is not None:
-            raise Refused("--json-topic needs --source kafka")
-    else:
-        for name, option in (("directory_in", "--input"), ("ends_input", "--ends-input")):
-            if asked[name] is not None:
-                raise Refused(f"{option} needs --source parquet")
+    judges, follow = asked["judges"], asked["follow"]
+    asked["follow"] = bool(judges) if follow is None else follow
+    reached = _reached(asked)
+    judging = valid(partial(to.Judging.of, asked))
+    if reached is not None:
         require_answer(reached)
-    with shared.started("offsets", asked) as (spark, tables):
-        from karrot.pipeline.offsets.job import LandOffsets
-        from karrot.pipeline.offsets.log_ends import LandEnds
-        from karrot.pipeline.store.write_lease import offsets_lease, writing
-        from karrot.pipeline.stream.record_sources import RecordsFromParquet
+    with shared.started("offsets", asked) as (spark, unleased), ExitStack() as ending:
+        from karrot.pipeline.store.write_lease import EVENTS, offsets_lease, writing
+
+        stop, tables = threading.Event(), unleased
+        if asked["follow"]:
+            end_on_signals(stop)
+        command = f"karrot pipeline offsets --cluster {asked['cluster']}"
+        for lease in (offsets_lease(asked["cluster"]), *([EVENTS] if to.TABLES in asked["receivers"] else [])):
+            tables = ending.enter_context(writing(spark, tables, lease, command, wait=asked["wait"], stop=stop))
+        is_told = asked["follow"] and not asked["as_json"]
+        tell = partial(click.echo, err=judging.prints) if is_told else lambda _summary: None
+        job = _Job(asked, spark, tables, stop, tell)
+        total = job.from_files() if reached is None else job.from_kafka(reached, judging)
+    click.echo(json.dumps(total.as_dict()) if asked["as_json"] else str(total), err=judging.prints)
+    if judging.unsent and not asked["follow"]:
+        raise NotDone(f"{judging.unsent[-1].unsent} lines were not delivered, run again: {judging.unsent[-1].problem}")
+
+
+def _reached(asked: Mapping[str, Any]) -> shared.Reached | None:
+    """Return how to reach Kafka; ``None`` for a source of files. Raises Refused."""
+    to.require_judges(asked["judges"], asked["receivers"])
+    is_kafka = asked["source"] == shared.KAFKA
+    reached = shared.kafka_of(asked, "karrot-offsets") if is_kafka else None
+    needs_other = ("directory_in", "ends_input") if is_kafka else ("json_topic", "judges")
+    options = {
+        "directory_in": "--input",
+        "ends_input": "--ends-input",
+        "json_topic": "--json-topic",
+        "judges": "--judge",
+    }
+    if wrong := [name for name in needs_other if asked[name]]:
+        raise Refused(f"{options[wrong[0]]} needs --source {'parquet' if is_kafka else shared.KAFKA}")
+    if not is_kafka and asked["directory_in"] is None:
+        raise Refused("--source parquet needs --input")
+    return reached
+
+
+@dataclass(frozen=True)
+class _Job:
+    """The job in its Spark session, with the lease of the tables."""
+
+    asked: Mapping[str, Any]
+    spark: "SparkSession"
+    tables: "Tables"
+    stop: threading.Event
+    tell: Callable[[object], object]
+
+    @property
+    def checkpoint(self) -> str:
+        asked = self.asked
+        own = default_checkpoint(self.tables, asked["cluster"], asked["judges"])
+        return shared.checkpoint_in(self.spark, asked, own)
+
+    @property
+    def every(self) -> timedelta | None:
+        return self.asked["every"] if self.asked["follow"] else None
+
+    def from_kafka(self, reached: shared.Reached, judging: to.Judging) -> "OffsetsSummary":
+        from karrot.clock import SystemClock
+        from karrot.pipeline.evaluate.metrics_and_health import EvaluateMetrics
+        from karrot.pipeline.stream.metrics_and_health_server import MetricValues
         from karrot.pipeline.stream.streaming_queries import repeated, run_queries
 
-        stop = threading.Event()
-        if follow:
-            end_on_signals(stop)
-        command = f"karrot pipeline offsets --cluster {cluster}"
-        with writing(spark, tables, offsets_lease(cluster), command, wait=asked["wait"], stop=stop) as leased:
-            checkpoint = shared.checkpoint_in(spark, asked, leased.checkpoint(offsets_lease(cluster)))
-            if reached is not None:
-                work = OffsetsFromKafka(cluster, reached, asked["ends_every"], asked["json_topic"], tell)
-                poll = work.poll(spark, leased, stop)
-                job = work.job(spark, leased, poll, checkpoint)
-                with repeated(poll.look_if_due, stop) if follow else nullcontext():
-                    run_queries([job.start(every)], stop=stop, follow=follow)
-                if not follow:
-                    poll.look()
-                looked = poll.total
-            else:
-                source = RecordsFromParquet(asked["directory_in"])
-                job = LandOffsets(spark, source, cluster, leased, checkpoint, tell=tell)
-                ends = LandEnds(spark, asked["ends_input"] or "", cluster, leased, f"{checkpoint}-ends")
-                queries = [job.start(every), *([ends.start(every)] if asked["ends_input"] else [])]
-                run_queries(queries, stop=stop, follow=follow)
-                looked = ends.total
-            total = replace(job.total, looks=looked.written, bad_looks=looked.left_out)
-    click.echo(json.dumps(total.as_dict()) if asked["as_json"] else str(total))
+        asked, judges, follow, stop = self.asked, self.asked["judges"], self.asked["follow"], self.stop
+        metrics = EvaluateMetrics(asked["cluster"], SystemClock(), asked["every"])
+        ends_every = asked["ends_every"] or timedelta(seconds=10 if judges else 30)
+        tell = partial(_tell, metrics, self.tell)
+        work = OffsetsFromKafka(asked["cluster"], reached, ends_every, asked["json_topic"], tell)
+        polls = work.polls(self.spark, self.tables, stop)
+        job = work.job(self.spark, self.tables, polls, self.checkpoint, most=_MOST_RECORDS if follow else 0)
+        job.judges = judging.judges(self.spark, self.tables, self.checkpoint, metrics, stop)
+        served = metrics if to.BURROW in judges else MetricValues(())
+        with (
+            shared.served(asked["metrics_port"], served, metrics.problem),
+            repeated(polls.if_due, stop) if follow else nullcontext(),
+        ):
+            run_queries([valid(partial(job.start, self.every))], stop=stop, follow=follow)
+        return job.total
+
+    def from_files(self) -> "OffsetsSummary":
+        from karrot.pipeline.offsets.job import LandOffsets
+        from karrot.pipeline.offsets.log_ends import LandEnds
+        from karrot.pipeline.stream.record_sources import RecordsFromParquet
+        from karrot.pipeline.stream.streaming_queries import run_queries
+
+        asked, own = self.asked, (self.asked["cluster"], self.tables, self.checkpoint)
+        job = LandOffsets(self.spark, RecordsFromParquet(asked["directory_in"]), *own, tell=self.tell)
+        ends = LandEnds(self.spark, asked["ends_input"] or "", *own[:2], f"{self.checkpoint}-ends")
+        queries = [job.start(self.every), *([ends.start(self.every)] if asked["ends_input"] else [])]
+        run_queries(queries, stop=self.stop, follow=asked["follow"])
+        return replace(job.total, looks=ends.total.written, bad_looks=ends.total.left_out)
+
+
+_MOST_RECORDS: Final = 10_000_000
+"""The maximum number of records in a batch of a long-running job: 160,000 commits per second for a minute."""
+
+
+def default_checkpoint(tables: "Tables", cluster: str, judges: Sequence[str]) -> str:
+    """Return a folder of its own for each set of judges, because a new judge has not seen the batches of the others."""
+    return tables.checkpoint(f"{'+'.join(['kafka', *judges])}-{quote(cluster, safe='')}")
 
 
 def require_answer(reached: shared.Reached) -> None:
@@ -135,37 +280,60 @@ class OffsetsFromKafka:
     reached: shared.Reached
     ends_every: timedelta
     json_topic: str | None
-    tell: Callable[[object], object] = lambda _summary: None
+    tell: Callable[[Any], object] = lambda _summary: None
 
-    def poll(self, spark: "SparkSession", tables: "Tables", stop: threading.Event) -> "EndsPoll":
+    def polls(self, spark: "SparkSession", tables: "Tables", stop: threading.Event) -> "LogEndPolls":
         from karrot.clock import SystemClock
-        from karrot.pipeline.offsets.log_ends import EndsPoll, topics_of_late
+        from karrot.pipeline.offsets.log_ends import LogEndPolls, topics_of_late
 
-        asked = (self.cluster, self.reached.kafka, SystemClock(), self.ends_every, self.tell)
-        poll = EndsPoll(spark, tables, *asked, stop=stop)
-        poll.seen(topics_of_late(spark, tables, self.cluster))
-        return poll
+        topics = frozenset(topics_of_late(spark, tables, self.cluster))
+        return LogEndPolls(self.reached.kafka, self.ends_every, SystemClock(), self.tell, topics, stop=stop)
 
-    def job(self, spark: "SparkSession", tables: "Tables", poll: "EndsPoll", checkpoint: str = "") -> "LandOffsets":
-        """Return the job that writes the records, and passes the topics of their commits to ``poll``.
+    def job(
+        self, spark: "SparkSession", tables: "Tables", polls: "LogEndPolls", checkpoint: str = "", most: int = 0
+    ) -> "LandOffsets":
+        """Return the job that writes the records and the log ends of ``polls``.
 
         Raises ClusterError if Kafka does not answer, because Spark would retry for minutes.
         """
         from karrot.pipeline.offsets.job import JsonTopic, LandOffsets
-        from karrot.pipeline.store.write_lease import offsets_lease
-        from karrot.pipeline.stream.record_sources import RecordsFromKafka
+        from karrot.pipeline.stream.record_sources import BATCH_RECORDS, RecordsFromKafka
 
         topic = self.json_topic
         found = self.reached.kafka.partitions([topic] if topic else [])
         if topic and topic not in found:  # Spark would wait a minute for the topic
             raise Refused(f"--json-topic {topic}: the topic does not exist; create it (kafka-topics --create)")
-        return LandOffsets(
-            spark,
-            RecordsFromKafka(*self.reached),
-            self.cluster,
-            tables,
-            checkpoint or tables.checkpoint(offsets_lease(self.cluster)),
-            JsonTopic(self.reached.brokers, topic) if topic else None,
-            tell=self.tell,
-            seen=poll.seen,
-        )
+        source = RecordsFromKafka(*self.reached, most=most or BATCH_RECORDS)
+        json_topic = JsonTopic(self.reached.brokers, topic) if topic else None
+        checkpoint = checkpoint or default_checkpoint(tables, self.cluster, [])
+        return LandOffsets(spark, source, self.cluster, tables, checkpoint, json_topic, self.tell, polls)
+
+
+def _tell(
+    metrics: "EvaluateMetrics", tell: Callable[[object], object], summary: "OffsetsSummary | PollSummary"
+) -> None:
+    from karrot.pipeline.offsets.job import OffsetsSummary
+
+    if isinstance(summary, OffsetsSummary):
+        metrics.landed(summary.quarantined)
+        tell(summary)
+    elif summary.problem:
+        metrics.log_ends_failed()
+        click.echo(f"karrot: {summary}", err=True)
+
+
+def _as_burrow(given: list[str]) -> list[str]:
+    """Return the arguments for ``evaluate``, which was a command with one judge."""
+    places = [to.STDOUT if each == "-" else each for each in taken(given, "--to")[-1:]]
+    return ["--judge", to.BURROW, *(["--to", *places] if places else []), *given]
+
+
+def _as_stale(_given: list[str]) -> list[str]:
+    raise Refused(
+        "karrot pipeline stale is a judge now, which reads Kafka and not the tables: instead of offsets --follow and "
+        "stale, run karrot pipeline offsets --judge stale --to webhook=URL --cluster NAME --bootstrap-servers HOST:PORT"
+    )
+
+
+REPLACED: Final = [ReplacedWord("evaluate", offsets, _as_burrow), ReplacedWord("stale", offsets, _as_stale)]
+"""The commands that are judges now."""

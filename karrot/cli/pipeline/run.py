@@ -207,12 +207,11 @@ def run(context: click.Context, /, **asked: Any) -> None:
             if reached is not None:
                 tell = partial(pipeline_steps.log_poll, metrics)
                 offsets = OffsetsFromKafka(asked["cluster"], reached, asked["ends_every"], asked["json_topic"], tell)
-                poll = offsets.poll(spark, tables, stop)
-                land = partial(offsets.job, spark, poll=poll)
-                # With --once, nothing polls the log ends between the turns, so the step does.
-                works["offsets"] = partial(jobs.offsets, offsets.cluster, land, None if asked["follow"] else poll.look)
+                polls = offsets.polls(spark, tables, stop)
+                works["offsets"] = partial(jobs.offsets, offsets.cluster, partial(offsets.job, spark, polls=polls))
                 if asked["follow"]:
-                    beside.enter_context(repeated(partial(pipeline_steps.poll_if_due, poll, turns), stop))
+                    poll = partial(pipeline_steps.poll_if_due, jobs, offsets.cluster, polls, turns)
+                    beside.enter_context(repeated(poll, stop))
             turns.steps = {step: works[step] for step in steps}
             try:
                 with repeated(turns.require_alive, stop, _LOOK_S):

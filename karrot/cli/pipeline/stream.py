@@ -1,33 +1,29 @@
 """``karrot pipeline stream``: publishes events to CloudWatch from Spark."""
 
-import logging
 import os
-import sys
 import threading
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.errors import NotDone, Refused, end_on_signals, stated
+from karrot.cli.errors import NotDone, end_on_signals
 from karrot.cli.options import config_option, follow_option
 from karrot.cli.pipeline import spark_options as shared
 from karrot.cli.pipeline.job_errors import JobCommand
+from karrot.cli.pipeline.judging import cloudwatch_options
 
 if TYPE_CHECKING:
     from karrot.pipeline.publish_to_cloudwatch import Published
-    from karrot.settings.options import CloudWatch as Options
 
-_TWICE = (
-    "KARROT_REPORTERS has cloudwatch, so the service publishes to CloudWatch already, and every sample would count "
-    "twice: remove cloudwatch from KARROT_REPORTERS"
+_REPLACED = (
+    "karrot pipeline stream is replaced, and the next release removes it. Now: the service's reporter cloudwatch, or "
+    "karrot pipeline offsets --judge burrow --to cloudwatch"
 )
 
 
-@click.command(cls=JobCommand)
+@click.command(cls=JobCommand, hidden=True)
 @shared.event_options
 @shared.kafka_options
 @shared.spark_options
@@ -45,7 +41,8 @@ def stream(**asked: Any) -> None:
     With --once, the exit code is 1 if values were lost. A value is lost if CloudWatch does not accept it
     within KARROT_CLOUDWATCH_TTL.
     """
-    options = stated(partial(_options, asked["config"]))
+    options = cloudwatch_options(asked["config"])
+    click.echo(f"karrot: {_REPLACED}", err=True)
     source = shared.event_source_of(asked)
     every = (asked["every"] or timedelta(seconds=options.interval_s)) if asked["follow"] else None
     stop, lost = threading.Event(), list["Published"]()
@@ -71,20 +68,3 @@ def stream(**asked: Any) -> None:
         run_queries([query], stop=stop, follow=every is not None)
     if lost and every is None:
         raise NotDone(str(lost[-1]))
-
-
-def _options(config: Path | None) -> "Options":
-    """Return the cloudwatch reporter's settings. Raises SettingsError, or Refused if the service also publishes."""
-    from karrot import logs
-    from karrot.settings.loading import SettingsError, load
-
-    # The Spark jobs accept any URL in KARROT_TABLES_DIR, but the service's settings accept only a folder or S3.
-    environ = {name: text for name, text in os.environ.items() if name != "KARROT_TABLES_DIR"}
-    # Not strict, because the service's file may have settings of reporters that are not installed on this machine.
-    loaded = load(environ, config=config, overrides={"reporters": "cloudwatch"}, strict=False)
-    with suppress(SettingsError):  # the settings were valid with the reporter on, so it is off here
-        if "cloudwatch" in load(environ, config=config, strict=False).settings.reporters:
-            raise Refused(_TWICE)
-    logs.configure(loaded.settings.log, sys.stderr)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # py4j logs the errors that it raises
-    return loaded.settings.cloudwatch

@@ -132,7 +132,7 @@ def two_burrows(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Problem]:
             yield warn(
                 f"more than one program posts {group} of {cluster}: {'two incident ids alternate' if turns else what}",
                 "give Burrows of the same Kafka the same [zookeeper] servers and root-path, and Burrows of different "
-                "Kafkas different cluster names; karrot pipeline evaluate needs a cluster name of its own",
+                "Kafkas different cluster names; karrot pipeline offsets needs a cluster name of its own",
             )
             return
         if number > _TOO_MANY:

@@ -242,7 +242,7 @@ def by_hindsight(
 def is_inexact() -> Column:
     """Whether the max-lag partition's lag in seconds is extrapolated or a lower bound.
 
-    Events of ``karrot pipeline evaluate`` do not say how the lag is known. The lag is extrapolated if the committed
+    Events of ``karrot pipeline offsets`` do not say how the lag is known. The lag is extrapolated if the committed
     offset is below the first log end that the verdict knows, as in `karrot.signals`.
     """
     below = (F.col("max_lag_committed") < F.col("max_lag_first_end")) & (F.col("max_lag") > 0)

@@ -1,1 +1,1 @@
-"""Judges consumer groups live from ``__consumer_offsets`` (`job.Evaluate`), and sends them (`verdict_destinations`)."""
+"""Judges groups by Burrow's rules (`burrow_judge.BurrowJudge`), and sends the verdicts (`verdict_destinations`)."""

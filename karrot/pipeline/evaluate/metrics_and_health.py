@@ -1,10 +1,10 @@
-"""Declares the metrics of ``karrot pipeline evaluate``, and keeps their values and its health for a scrape."""
+"""Declares the metrics of the judge of Burrow's rules, and keeps their values and the job's health for a scrape."""
 
 from datetime import timedelta
 from typing import Final
 
 from karrot.clock import Clock
-from karrot.pipeline.evaluate.job import EvaluatedBatch
+from karrot.pipeline.evaluate.burrow_judge import JudgedBatch
 from karrot.pipeline.stream.metrics_and_health_server import MetricValues
 from karrot.telemetry import Metric
 from karrot.text import duration
@@ -16,7 +16,7 @@ BATCHES: Final = Metric(
 BATCH_SECONDS: Final = Metric(
     "karrot_evaluate_batch_seconds",
     "gauge",
-    "Duration of the last batch and the delivery of its verdicts, in seconds.",
+    "Duration of the last judgement and the delivery of its verdicts, in seconds.",
     _CLUSTER,
 )
 LAST_BATCH: Final = Metric(
@@ -73,7 +73,7 @@ EVALUATE_METRICS: Final = (
     UNREADABLE,
     LOG_END_FAILURES,
 )
-"""Every metric of ``karrot pipeline evaluate``. The service does not export these metrics."""
+"""Every metric of ``karrot pipeline offsets --judge burrow``. The service does not export these metrics."""
 
 
 class EvaluateMetrics(MetricValues):
@@ -88,15 +88,19 @@ class EvaluateMetrics(MetricValues):
         self.set(INTERVAL, every.total_seconds(), cluster)
         self.set(LAST_BATCH, clock.wall_ms() / 1000, cluster)
 
-    def took(self, batch: EvaluatedBatch) -> None:
-        cluster, self._ended_ms = self._cluster, self._clock.boot_ms()
+    def landed(self, quarantined: int) -> None:
+        """Note the end of a batch, and its records that could not be read."""
+        self._ended_ms = self._clock.boot_ms()
+        self.add(UNREADABLE, quarantined, self._cluster)
+
+    def judged(self, batch: JudgedBatch) -> None:
+        cluster = self._cluster
         self.set(CATCHING_UP, 0 if batch.is_judged else 1, cluster)
         self.set(BATCH_SECONDS, batch.seconds, cluster)
         self.set(GROUPS, batch.groups, cluster)
         self.set(PARTITIONS, batch.partitions, cluster)
         self.add(VERDICTS, batch.delivered, cluster, "delivered")
         self.add(VERDICTS, len(batch.refused), cluster, "refused")
-        self.add(UNREADABLE, batch.unreadable, cluster)
         if batch.is_judged:
             self.add(BATCHES, 1, cluster)
             self.set(LAST_BATCH, batch.now_ms / 1000, cluster)

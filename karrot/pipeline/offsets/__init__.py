@@ -1,1 +1,1 @@
-"""Writes Kafka's ``__consumer_offsets`` (`job.LandOffsets`) and log ends (`log_ends.EndsPoll`) into tables."""
+"""Writes Kafka's ``__consumer_offsets`` (`job.LandOffsets`) and log ends (`log_ends.LogEndPolls`) into tables."""

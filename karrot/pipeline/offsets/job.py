@@ -1,32 +1,35 @@
-"""Writes ``__consumer_offsets`` into the tables ``commits``, ``members`` and ``quarantine``, and onto a JSON topic.
+"""Writes ``__consumer_offsets`` and log ends to tables and commits to a JSON topic, and hands both to the judges.
 
 As in `karrot.pipeline.ingest.job`, a batch that is repeated after a crash replaces its own rows. The JSON topic gets
-the records of a repeated batch again.
+the records of a repeated batch again. The judges get a batch after the tables have it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import date, timedelta
 from functools import reduce
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from karrot.pipeline.offsets.commits import KEY_TYPES, bad_records, commits, decode_offsets
-from karrot.pipeline.offsets.log_ends import PollSummary
+from karrot.pipeline.offsets.log_ends import LogEndLook, LogEndPolls, PollSummary, append_ends
 from karrot.pipeline.offsets.members import members, members_of
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.kafka_read_options import KafkaConnection
 from karrot.pipeline.stream.record_sources import RecordSource
 from karrot.pipeline.stream.streaming_queries import (
     UnevenError,
+    UnusableState,
     batch_name,
     batch_prefix,
+    batch_time_ms,
     checkpoint_id,
     checkpoint_reader,
+    last_batch,
     persisted,
     start_query,
 )
@@ -83,6 +86,7 @@ class JsonTopic:
 _ROWS_OF_A_FILE: Final = 500_000
 _COMMIT: Final = (0, 1)
 _METADATA: Final = 2
+_TICK: Final = "is_tick"
 _PLACE: Final = ("log_partition", "log_offset")
 """The columns with the place of a record in ``__consumer_offsets``."""
 
@@ -143,12 +147,45 @@ class OffsetsSummary:
         return {**{each.name: getattr(self, each.name) for each in fields(self)}, "absent": self.absent}
 
 
+class OffsetsBatch(NamedTuple):
+    """What the judges get: the decoded ``records`` of a batch, and the log ends since the last batch.
+
+    ``topics`` maps the names of topics with commits or members to the names' hashes. ``members`` has the rows of
+    `members_of`, or is ``None`` without metadata of a group. ``newest_ms`` is the time of the newest record of a
+    commit. If not ``is_last``, more records wait, so the newest commits are not known yet.
+    """
+
+    number: int
+    now_ms: int
+    records: DataFrame
+    topics: Mapping[str, int]
+    members: DataFrame | None = None
+    look: LogEndLook | None = None
+    newest_ms: int | None = None
+    is_last: bool = True
+
+
+class Judge(Protocol):
+    """Judges the groups in each batch, and sends what it finds. It keeps its own state in the checkpoint."""
+
+    name: str
+
+    def last_batch(self) -> int:
+        """Return the number of the last batch in its state; -1 without one. Raises `UnusableState`."""
+
+    def topics(self) -> Collection[str]:
+        """Return the topics in its state, whose log ends it needs although no group has committed lately."""
+
+    def take(self, batch: OffsetsBatch) -> None:
+        """Judge a batch. If its state has the batch already, only send what was not sent before."""
+
+
 @dataclass(slots=True)
 class LandOffsets:
     """The job: writes the records of ``__consumer_offsets`` batch by batch.
 
-    After each batch, the job passes its summary to ``tell``, and the topics of commits and members to ``seen``. Two
-    jobs for one cluster must not write into the same tables at the same time: neither would see the other's records.
+    After each batch, the job passes the batch's summary to ``tell``. Two jobs for one cluster must not write into the
+    same tables at the same time: neither would see the other's records.
     """
 
     spark: SparkSession
@@ -158,71 +195,112 @@ class LandOffsets:
     checkpoint: str
     json_topic: JsonTopic | None = None
     tell: Callable[[OffsetsSummary], object] = lambda _summary: None
-    seen: Callable[[Iterable[str]], object] = lambda _topics: None
+    polls: LogEndPolls | None = None
+    judges: Sequence[Judge] = ()
     total: OffsetsSummary = field(default_factory=OffsetsSummary)
 
     def start(self, every: timedelta | None = None) -> StreamingQuery:
-        """Start the query and return. The query reads the existing records and, with ``every``, also later records.
+        """Start the query and return. Without ``every``, the query ends after the existing records.
 
-        Raises `NoRecords`, `ConnectorMissing` and `PropertiesError`.
+        With ``every``, a batch comes at this interval, with or without records. Raises `NoRecords`,
+        `ConnectorMissing`, `PropertiesError` and `UnusableState`.
         """
-        return start_query(self.source.records(self.spark), self.take, self.checkpoint, every)
+        ended = last_batch(self.spark, self.checkpoint)
+        for judge in self.judges:
+            if judge.last_batch() < ended:
+                raise UnusableState(
+                    f"{self.checkpoint} has {ended + 1} batches, and the judge {judge.name} has not seen all of them: "
+                    "use another --checkpoint, which reads the topic again"
+                )
+        if self.polls is not None:
+            self.polls.topics = self.polls.topics.union(*(judge.topics() for judge in self.judges))
+        records = self.source.records(self.spark)
+        # Spark continues a checkpoint only with the same sources, so there is always a source of ticks.
+        ticks = self.spark.readStream.format("rate-micro-batch").options(rowsPerBatch=1, numPartitions=1).load()
+        nothing = (F.lit(None).cast(each.dataType).alias(each.name) for each in records.schema)
+        both = records.withColumn(_TICK, F.lit(False)).unionByName(ticks.select(*nothing, F.lit(True).alias(_TICK)))
+        return start_query(both, self.take, self.checkpoint, every)
 
     def take(self, records: DataFrame, batch: int) -> None:
+        read = checkpoint_reader(self.spark, self.checkpoint)
         batch_id = batch_name(checkpoint_id(records.sparkSession), batch)
-        with persisted(_lean(decode_offsets(records, self.cluster))) as decoded:
-            passed = self.source.passed(checkpoint_reader(self.spark, self.checkpoint), batch, decoded)
-            summary, topics = self._write(decoded, batch_id)
-            if not summary.is_even:
-                raise UnevenError(f"batch {batch_id}: {summary}")
-        if passed is not None:
-            summary += OffsetsSummary(offsets=passed.offsets, lost=passed.lost)
-        self.seen(topics)
+        if self.polls is not None:
+            self.polls.if_due()  # before the records are read, so that the log ends are as old as the newest commit
+        new = decode_offsets(records.where(~F.col(_TICK)).drop(_TICK), self.cluster)
+        with persisted(_lean(new)) as decoded:
+            passed = self.source.passed(read, batch, decoded)
+            counted = _counted(decoded)
+            topics = {row.topic: row.topic_key for row in counted if row.topic is not None}
+            once = _once(decoded) if self.source.may_repeat else decoded
+            with persisted(members_of(once, self.cluster)) as of_members:
+                if _metadata(counted):  # a member can own partitions of a topic on which no group commits
+                    owned = of_members.where("readable AND topic IS NOT NULL").select("topic").distinct()
+                    topics |= dict(owned.select("topic", F.xxhash64("topic")).collect())
+                look = None if self.polls is None else self.polls.taken(topics)
+                summary = self._write(decoded, once, of_members, counted, batch_id)
+                if look is not None:
+                    written = append_ends(self.spark, self.tables, self.cluster, look)
+                    summary += OffsetsSummary(looks=written, bad_looks=look.left_out)
+                if passed is not None:
+                    summary += OffsetsSummary(offsets=passed.offsets, lost=passed.lost)
+                newest_ms = max((row.newest_ms for row in counted if row.topic is not None), default=None)
+                members, is_last = of_members if _metadata(counted) else None, not self.source.is_full(read, batch)
+                now_ms = batch_time_ms(read, batch)
+                self._judge(OffsetsBatch(batch, now_ms, once, topics, members, look, newest_ms, is_last))
         self.total += summary
         self.tell(summary)
 
-    def _write(self, decoded: DataFrame, batch_id: str) -> tuple[OffsetsSummary, list[str]]:
+    def _judge(self, batch: OffsetsBatch) -> None:
+        """Pass a batch to the judges. If a judge fails, for example without its receiver, the others still judge."""
+        failed = list[Exception]()
+        for judge in self.judges:
+            try:
+                judge.take(batch)
+            except Exception as error:  # noqa: BLE001 (raised below)
+                failed.append(error)
+        if failed:
+            raise failed[0]
+
+    def _write(
+        self, decoded: DataFrame, once: DataFrame, of_members: DataFrame, counted: list[Row], batch_id: str
+    ) -> OffsetsSummary:
         """Write a batch without repeated records, and without records that the tables already have.
 
-        Return also the topics of the commits and of the members. The JSON topic comes last, so that the tables have
-        each commit before it is published.
+        The JSON topic comes last, so that the tables have each commit before it is published.
         """
-        counted = _counted(decoded)
         records = _sum(counted)
-        new = _once(decoded) if self.source.may_repeat else decoded
         known = self._known({row.day for row in counted}, batch_id)
+        new = once
         if known is not None:
+            of_members = of_members.join(known, on=list(_PLACE), how="left_anti").select(of_members.columns)
             # A join may change the order. The JSON topic needs the order of the log.
-            left = new.join(known, on=list(_PLACE), how="left_anti").repartition("log_partition")
+            left = once.join(known, on=list(_PLACE), how="left_anti").repartition("log_partition")
             new = left.sortWithinPartitions(*_PLACE)
         counted = counted if new is decoded else _counted(new)
-        committed = topics = sorted({row.topic for row in counted if row.topic is not None})
 
         def append(name: str, rows: DataFrame) -> int:
             of_files = rows.coalesce(1 + records // _ROWS_OF_A_FILE)
             return self.tables.append(of_files, name, batch_id, job=batch_prefix(batch_id))
 
+        commit_rows = [row for row in counted if row.readable and row.key_type in _COMMIT]
         good = new.where(F.col("readable") & F.col("key_type").isin(*_COMMIT))
-        written = append("commits", commits(good))
+        written = append("commits", commits(good)) if commit_rows else 0
         tombstones = _sum(row for row in counted if row.tombstone)
-        metadata = _sum(row for row in counted if row.readable and row.key_type == _METADATA)
+        metadata = _metadata(counted)
         quarantined, bad_metadata, bad = 0, 0, bad_records(new)
-        with persisted(members_of(new, self.cluster)) as of_members:
-            if metadata:
-                append("members", members(of_members))
-                owned = of_members.where("readable AND topic IS NOT NULL").select("topic").distinct()
-                topics = sorted({*topics, *(row.topic for row in owned.collect())})
-                bad_metadata = of_members.where(~F.col("readable")).count()
-                bad = bad.unionByName(bad_records(of_members))
-            if bad_metadata or not all(row.readable for row in counted):
-                quarantined = append("quarantine", bad)
+        if metadata:
+            append("members", members(of_members))
+            bad_metadata = of_members.where(~F.col("readable")).count()
+            bad = bad.unionByName(bad_records(of_members))
+        if bad_metadata or not all(row.readable for row in counted):
+            quarantined = append("quarantine", bad)
         others = Counter[str]()
         for row in counted:
             if row.readable and row.key_type not in {*_COMMIT, _METADATA}:
                 others[KEY_TYPES.get(row.key_type, "unknown")] += row["count"]
-        published = 0
-        if self.json_topic is not None and committed:
-            published = self.json_topic.publish(good, is_read=self.json_topic.topic in committed)
+        topics, published = {row.topic for row in commit_rows}, 0
+        if self.json_topic is not None and topics:
+            published = self.json_topic.publish(good, is_read=self.json_topic.topic in topics)
         summary = OffsetsSummary(
             batches=1,
             records=records,
@@ -234,7 +312,9 @@ class LandOffsets:
             duplicates=records - _sum(counted),
             published=published,
         )
-        return summary, topics
+        if not summary.is_even:
+            raise UnevenError(f"batch {batch_id}: {summary}")
+        return summary
 
     def _known(self, days: Collection[date], batch_id: str) -> DataFrame | None:
         """Return the places of the cluster's stored records on these days, or ``None`` if no records are stored.
@@ -275,8 +355,13 @@ def _once(decoded: DataFrame) -> DataFrame:
 
 def _counted(decoded: DataFrame) -> list[Row]:
     sorts = decoded.groupBy("key_type", "readable", "tombstone", "topic", F.to_date("log_ts").alias("day"))
-    return sorts.count().collect()
+    counted = sorts.agg(F.count("*").alias("count"), F.max("log_ts_ms").alias("newest_ms"))
+    return counted.withColumn("topic_key", F.xxhash64("topic")).collect()
 
 
 def _sum(counted: Iterable[Row]) -> int:
     return sum(row["count"] for row in counted)
+
+
+def _metadata(counted: Iterable[Row]) -> int:
+    return _sum(row for row in counted if row.readable and row.key_type == _METADATA)

@@ -1,16 +1,17 @@
-"""Writes the table ``ends``: log end offsets from polls of Kafka, or from files of other programs.
+"""Polls Kafka for log end offsets, and writes the table ``ends`` from these polls, or from files of other programs.
 
 The job also polls while no group commits, because the lag depends on whether a log still grows.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import reduce
-from threading import Event
+from itertools import chain
+from threading import Event, Lock
 from typing import Final, NamedTuple, Protocol
-from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,14 +21,15 @@ from pyspark.sql.types import StructType
 from karrot.clock import Clock
 from karrot.event import TopicPartition
 from karrot.pipeline.schemas_and_conversions import ENDS, columns_of, is_possible, with_day
-from karrot.pipeline.store.table_files import Tables
+from karrot.pipeline.store.table_files import Tables, new_batch
 from karrot.pipeline.stream.record_sources import TopicMetadata, new_files
 from karrot.pipeline.stream.streaming_queries import batch_name, checkpoint_id, start_query
+from karrot.pipeline.window_arrays.judge_windows import Ints
 from karrot.text import counted
 from karrot.watch.cluster_interface import ClusterError, Failure
 
 _AT_ONCE: Final = 20_000
-"""The most partitions of one request. A poll of more partitions takes several requests, and writes a batch for each."""
+"""The most partitions of one request. A poll of more partitions takes several requests."""
 
 _SAMPLE: Final = StructType(
     [ENDS[name] for name in ("topic", "partition", "start_offset", "end_offset", "observed_at")]
@@ -35,6 +37,11 @@ _SAMPLE: Final = StructType(
 _NEEDED: Final = ("topic", "partition", "end_offset")
 _TYPES: Final = (pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.timestamp("us", "UTC"))
 _ROWS: Final = pa.schema(zip(_SAMPLE.fieldNames(), _TYPES, strict=True))
+
+_MOST_WAITING: Final = 128
+"""The maximum number of polls that wait for a batch. If more polls wait, every second poll is dropped."""
+
+_JOB: Final = "polls"
 
 
 class LogEndReader(TopicMetadata, Protocol):
@@ -51,9 +58,6 @@ class PollSummary(NamedTuple):
     left_out: int = 0
     problem: str = ""
 
-    def plus(self, other: "PollSummary") -> "PollSummary":
-        return PollSummary(self.written + other.written, self.left_out + other.left_out)
-
     def __str__(self) -> str:
         if self.problem:
             some = f" after {counted(self.written, 'partition')}" if self.written else ""
@@ -62,72 +66,102 @@ class PollSummary(NamedTuple):
         return f"{text}, {self.left_out:,} left out" if self.left_out else text
 
 
-@dataclass(slots=True)
-class EndsPoll:
-    """Polls the topics that were `seen`, at an interval, and writes the log ends of their partitions.
+class LogEndLook(NamedTuple):
+    """Log ends: their partitions, times and offsets. ``topics`` are the topics that existed at the newest time.
 
-    ``tell`` gets the summary of each poll. If Kafka fails, a poll raises no error, because the next poll may succeed.
-    One request asks for at most ``at_once`` partitions, so the driver's memory does not grow with the cluster. After
-    ``stop`` is set, a poll sends no further request.
+    ``start`` has the log start of each log end, or -1 if it is not known. Kafka did not give ``left_out`` log ends.
     """
 
-    spark: SparkSession
-    tables: Tables
-    cluster: str
+    places: Sequence[TopicPartition]
+    at_ms: Ints
+    offset: Ints
+    start: Ints
+    topics: Collection[str]
+    left_out: int = 0
+
+
+@dataclass(slots=True)
+class LogEndPolls:
+    """Polls Kafka for the log ends of the ``topics`` at an interval, between batches too if a thread calls `if_due`.
+
+    As in Burrow, the log end for a commit's lag is then at most ``every`` older than the commit. The log ends wait in
+    memory for the next batch. If Kafka fails, a poll raises no error, because the next poll may succeed. ``tell`` gets
+    the summary of each poll. After ``stop`` is set, a poll sends no further request.
+    """
+
     kafka: LogEndReader
-    clock: Clock
     every: timedelta
+    clock: Clock
     tell: Callable[[PollSummary], object] = lambda _summary: None
     topics: frozenset[str] = frozenset()
-    total: PollSummary = PollSummary()  # noqa: RUF009 (cannot change)
     at_once: int = _AT_ONCE
     stop: Event = field(default_factory=Event)
-    _run: str = field(default_factory=lambda: uuid4().hex[:8])
-    _batches: int = 0
+    waiting: list[LogEndLook] = field(default_factory=list)
+    _lock: Lock = field(default_factory=Lock)
+    _polled: frozenset[str] = frozenset()
+    _counts: Mapping[str, int] = field(default_factory=dict)
+    _asked: list[TopicPartition] = field(default_factory=list)
     _next_ms: float = 0
 
-    def seen(self, topics: Iterable[str]) -> None:
-        self.topics = self.topics.union(topics)
+    def if_due(self) -> None:
+        """Poll if the interval since the beginning of the last poll is over. `taken` then returns the log ends."""
+        with self._lock:
+            if self.topics and self.clock.boot_ms() >= self._next_ms:
+                self._poll()
 
-    def look_if_due(self) -> None:
-        """Poll if the interval since the beginning of the last poll is over."""
-        now_ms = self.clock.boot_ms()
-        if self.topics and now_ms >= self._next_ms:
-            self._next_ms = now_ms + self.every.total_seconds() * 1000
-            self.look()
+    def taken(self, topics: Collection[str]) -> LogEndLook | None:
+        """Return the log ends since the last call; ``None`` without new ones. Poll at once if a topic is new."""
+        with self._lock:
+            if not self._polled.issuperset(topics):
+                self.topics = self.topics.union(topics)
+                self._poll()
+            looks, self.waiting = self.waiting, []
+        if not looks:
+            return None
+        places = [*chain.from_iterable(each.places for each in looks)]
+        columns = zip(*(each[1:4] for each in looks), strict=True)
+        at_ms, offset, start = (np.concatenate(several) for several in columns)
+        return LogEndLook(places, at_ms, offset, start, looks[-1].topics, sum(each.left_out for each in looks))
 
-    def look(self) -> None:
-        """Poll once. Each request asks for some partitions, and its samples are written as a batch."""
-        rest: list[TopicPartition] = []
-        written, left_out, problem = 0, 0, ""
-        if not self.topics:
-            return
+    def _poll(self) -> None:
+        self._next_ms = self.clock.boot_ms() + self.every.total_seconds() * 1000
+        counts, asked, problem = self._counts, list[TopicPartition](), ""
+        found = list[tuple[TopicPartition, int, int, int]]()
         try:
-            counts = sorted(self.kafka.partitions(self.topics).items())
-            rest = [TopicPartition(topic, partition) for topic, count in counts for partition in range(count)]
-            while rest and not self.stop.is_set():
-                asked = rest[: self.at_once]
-                answered = self._written(asked)
-                written, left_out = written + answered, left_out + len(asked) - answered
-                rest = rest[self.at_once :]
+            counts = {**self.kafka.partitions(self.topics)}
+            if counts != self._counts:  # all polls share the names of the partitions
+                places = (TopicPartition(topic, number) for topic, count in counts.items() for number in range(count))
+                self._counts, self._asked = counts, [*places]
+            asked = self._asked
+            for first in range(0, len(asked), self.at_once):
+                if self.stop.is_set():
+                    break
+                some, now_ms = asked[first : first + self.at_once], self.clock.wall_ms()
+                # Read the log starts first, so that no log end is below its log start.
+                starts, log_ends = _known(self.kafka.log_starts(some)), _known(self.kafka.log_ends(some))
+                found += ((place, now_ms, end, starts.get(place, -1)) for place, end in log_ends.items())
+            self._polled = self.topics
+            self.topics = frozenset(counts)  # a deleted topic is asked for again when a group commits on it
         except ClusterError as error:
-            left_out, problem = left_out + len(rest), str(error)
-        summary = PollSummary(written, left_out, problem)
-        self.total = self.total.plus(summary)
-        self.tell(summary)
+            problem = str(error)
+        left_out = len(asked) - len(found)
+        self.tell(PollSummary(len(found), left_out, problem))
+        if found or not problem:
+            at_ms, offset, start = np.array([each[1:] for each in found], np.int64).reshape(-1, 3).T
+            self.waiting.append(LogEndLook([each[0] for each in found], at_ms, offset, start, counts, left_out))
+        if len(self.waiting) > _MOST_WAITING:  # a receiver is unreachable, so no batch takes the log ends
+            del self.waiting[::2]
 
-    def _written(self, asked: Sequence[TopicPartition]) -> int:
-        at = datetime.fromtimestamp(self.clock.wall_ms() / 1000, UTC)
-        # Read the log starts first, so that no log end is below its log start.
-        starts, log_ends = _known(self.kafka.log_starts(asked)), _known(self.kafka.log_ends(asked))
-        rows = ((*place, starts.get(place), end, at) for place, end in sorted(log_ends.items()))
-        found = [dict(zip(_ROWS.names, row, strict=True)) for row in rows]
-        if found:
-            frame = self.spark.createDataFrame(pa.Table.from_pylist(found, schema=_ROWS)).coalesce(1)
-            batch_id, job = f"{self._run}-{self._batches:06d}", f"{self._run}-"
-            self.tables.append(ends(frame, self.cluster), "ends", batch_id, job=job)
-            self._batches += 1
-        return len(found)
+
+def append_ends(spark: SparkSession, tables: Tables, cluster: str, look: LogEndLook) -> int:
+    """Append log ends to the table ``ends``. A repeated batch has other log ends, so each call has its own name."""
+    if not look.places:
+        return 0
+    topic, partition = (pa.array([place[part] for place in look.places]) for part in range(2))
+    columns = topic, partition, pa.array(look.start, mask=look.start < 0), pa.array(look.offset)
+    at = pa.array(look.at_ms, pa.timestamp("ms", "UTC"))
+    rows = pa.table([*columns, at], _SAMPLE.fieldNames()).cast(_ROWS)
+    return tables.append(ends(spark.createDataFrame(rows).coalesce(1), cluster), "ends", new_batch(_JOB), job=_JOB)
 
 
 def ends(samples: DataFrame, cluster: str) -> DataFrame:
@@ -164,7 +198,7 @@ class LandEnds:
         is_whole = reduce(Column.__and__, is_there, is_possible("observed_at"))
         self.tables.append(ends(samples.where(is_whole), self.cluster), "ends", name)
         [(count, whole)] = samples.agg(F.count("*"), F.count(F.when(is_whole, 1))).collect()
-        self.total = self.total.plus(PollSummary(whole, count - whole))
+        self.total = PollSummary(self.total.written + whole, self.total.left_out + count - whole)
 
 
 def topics_of_late(spark: SparkSession, tables: Tables, cluster: str) -> list[str]:

@@ -20,7 +20,7 @@ from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.ingest.event_sources import EventSource
 from karrot.pipeline.ingest.job import Ingest
 from karrot.pipeline.offsets.job import LandOffsets
-from karrot.pipeline.offsets.log_ends import EndsPoll
+from karrot.pipeline.offsets.log_ends import LogEndPolls, append_ends
 from karrot.pipeline.report.html_page import write_report
 from karrot.pipeline.run.step_loop import NEWEST_EVENT, RunMetrics, StepResult, TurnLoop
 from karrot.pipeline.store.compact_and_expire import compact, convert
@@ -54,14 +54,10 @@ class Jobs:
         rows = {"events": summary.events, "partitions": summary.partitions, "quarantine": quarantined}
         return StepResult(str(summary), summary.as_dict(), rows)
 
-    def offsets(
-        self, cluster: str, job: Callable[[Tables], LandOffsets], after: Callable[[], object] | None, stop: Event
-    ) -> StepResult:
+    def offsets(self, cluster: str, job: Callable[[Tables], LandOffsets], stop: Event) -> StepResult:
         with self._leased(offsets_lease(cluster), stop) as tables:
             landing = job(tables)
             run_queries([landing.start()], stop=stop, follow=False)
-            if after is not None:
-                after()
         total = landing.total
         rows = {"commits": total.commits + total.tombstones, "members": total.members}
         return StepResult(str(total), total.as_dict(), {**rows, "quarantine": total.quarantined})
@@ -186,10 +182,15 @@ def ended_in_time(spark: SparkSession, stop: Event) -> Iterator[None]:
         stop.set()
 
 
-def poll_if_due(poll: EndsPoll, turns: TurnLoop) -> None:
-    """Continue the poll of log ends, and log and count its errors."""
+_POLLS_OF_A_FILE: Final = 20
+
+
+def poll_if_due(jobs: Jobs, cluster: str, polls: LogEndPolls, turns: TurnLoop) -> None:
+    """Poll log ends between the turns, and write them if many wait. Log and count the errors."""
     try:
-        poll.look_if_due()
+        polls.if_due()
+        if len(polls.waiting) >= _POLLS_OF_A_FILE and (look := polls.taken(())) is not None:
+            append_ends(jobs.spark, jobs.tables, cluster, look)
     except Exception as error:  # noqa: BLE001 (the outermost loop: every error is explained, logged and counted)
         failure = turns.explain("ends", error)
         turns.metrics.failed("ends", failure.code)

@@ -1,1 +1,1 @@
-"""Alerts on partitions whose committed offset does not move: `alert_job.StaleAlerts`, by `stale_partition_rule`."""
+"""Alerts on partitions whose committed offset does not move: `stale_judge.StaleJudge`, by `stale_partition_rule`."""

@@ -9,28 +9,33 @@ The time of the newest sample counts as the present, so a partition without new 
 docs/offsets-jobs.md explains the rule. The columns run without Python on the executors, which may not have Karrot.
 """
 
-from collections.abc import Mapping
-from datetime import timedelta
-from functools import reduce
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType
 
-from karrot.pipeline.schemas_and_conversions import BOOLEAN, GROUP, INT, LOG, LONG, PARTITION, STRING, struct
+from karrot.pipeline.offsets.kept_log_ends import KeptLogEnds
+from karrot.pipeline.schemas_and_conversions import BOOLEAN, INT, LONG, STRING, struct
+from karrot.pipeline.window_arrays.judge_windows import newest
 
-_MS: Final = timedelta(milliseconds=1)
-_FORGOTTEN_MS: Final = timedelta(days=31) // _MS
-_GRAINS: Final = 64
-"""The maximum number of samples kept within ``D``. If there are more, the closest samples are dropped."""
+FORGOTTEN_MS: Final = 31 * 86_400_000
+"""How long a partition without new commits or without new samples is kept.
 
-_SAMPLES_TYPE: Final = "array<struct<at_ms: bigint, offset: bigint>>"
+Deleted offsets are also kept for this time, because their old commits may be read again.
+"""
+_PLACE: Final = (pa.string(), pa.int32())
+GRAINS: Final = 64
+"""Of the samples in a 64th of ``D``, only the newest is kept."""
 
+PARTITION: Final = ("consumer", "topic", "partition")
 _RECORD: Final = ("offset", "at_ms", "log_offset", "since_ms", "alert_offset", "alert_since_ms")
 _CHANGE: Final = ("cleared_offset", "cleared_since_ms")
 STANDINGS: Final = struct(
-    **dict.fromkeys(GROUP, STRING),
+    consumer=STRING,
     topic=STRING,
     partition=INT,
     **dict.fromkeys((*_RECORD, *_CHANGE), LONG),
@@ -51,73 +56,57 @@ These columns say what the batch changed. They are NULL in rows that the batch d
 - ``looked_at_ms``, ``end_offset``: the newest log-end sample.
 """
 
-SAMPLES: Final = struct(cluster=STRING, topic=STRING, partition=INT, samples=ArrayType(struct(at_ms=LONG, offset=LONG)))
-"""A row for each partition of a topic: its newest log-end samples, the newest sample last."""
+
+SAMPLES: Final = "topic string, partition int, seen_ms bigint, end bigint, then_offset bigint"
+"""The columns of `forget_old_samples`."""
 
 
-class ClusterTimes(NamedTuple):
-    """Two times of each cluster: ``sampled_ms`` is the time of the newest sample.
+def held_until(
+    held_ms: int, times_ms: Sequence[int], committed_ms: int | None, length_ms: int, *, is_last: bool
+) -> int:
+    """Return the time before which no partition becomes stale, from the time of the newest commit and those of samples.
 
-    While ``sampled_ms`` is before ``held_until_ms``, no partition becomes stale.
+    ``times_ms`` begins with the newest sample of the last batch, or with 0 before the first sample, and ascends.
+
+    The job may not have read the newest commits. It counts as behind if more records wait (not ``is_last``), after a
+    gap of more than ``length_ms`` between samples, or while its commits are at least ``length_ms`` older than the
+    newest sample. It has caught up after a commit less than ``length_ms`` older than the newest sample, or after
+    ``length_ms`` without commits. The result is at most ``length_ms`` after the newest sample, even if a clock was
+    ahead.
     """
-
-    sampled_ms: Mapping[str, int]
-    held_until_ms: Mapping[str, int]
-
-    @property
-    def free(self) -> list[str]:
-        return [each for each, at_ms in self.sampled_ms.items() if at_ms >= self.held_until_ms.get(each, 0)]
-
-    def after(
-        self, committed_ms: Mapping[str, int], sampled_ms: Mapping[str, int], length: timedelta
-    ) -> "ClusterTimes":
-        """Return the times after a batch, from the times of each cluster's newest commit and newest sample.
-
-        The job that reads ``__consumer_offsets`` may not have read newer commits. This job counts as behind after a gap
-        of more than ``length`` between samples, or while its commits are at least ``length`` older than the newest
-        sample. While the job is behind, no partition of the cluster becomes stale. The job has caught up after a commit
-        less than ``length`` older than the newest sample, or after ``length`` without commits. A cluster's first batch
-        sets no ``held_until_ms``, because this batch has old rows. ``held_until_ms`` is at most ``length`` after the
-        newest sample, even if a clock was ahead.
-        """
-        newest = dict(self.sampled_ms)
-        for cluster, at_ms in sampled_ms.items():
-            newest[cluster] = max(newest.get(cluster, 0), at_ms)
-        length_ms = length // _MS
-        held = {each: min(until_ms, newest.get(each, 0) + length_ms) for each, until_ms in self.held_until_ms.items()}
-        for cluster, now_ms in newest.items():
-            before_ms, commit_ms = self.sampled_ms.get(cluster), committed_ms.get(cluster)
-            is_fresh = commit_ms is not None and max(commit_ms, 0) > now_ms - length_ms
-            has_gap = before_ms is not None and now_ms - before_ms > length_ms
-            if is_fresh or before_ms is None:
-                held[cluster] = 0
-            elif commit_ms is not None or has_gap:
-                held[cluster] = now_ms + length_ms
-        return ClusterTimes(newest, held)
-
-    def oldest_ms(self) -> Column:
-        """Return the time before which a cluster's rows are dropped: 31 days before its newest sample.
-
-        Deleted offsets are also kept for 31 days, because their old commits may be read again.
-        """
-        of_each = ((each, at_ms - _FORGOTTEN_MS) for each, at_ms in self.sampled_ms.items())
-        return reduce(
-            lambda rest, each: F.when(F.col("cluster") == each[0], each[1]).otherwise(rest), of_each, F.lit(0)
-        )
+    before_ms, sampled_ms = times_ms[0], times_ms[-1]
+    has_gap = any(later - earlier > length_ms for earlier, later in pairwise(times_ms))
+    held_ms = min(held_ms, sampled_ms + length_ms)
+    if not is_last:
+        return sampled_ms + length_ms
+    if before_ms == 0 or (committed_ms is not None and committed_ms > sampled_ms - length_ms):
+        return 0
+    return sampled_ms + length_ms if committed_ms is not None or has_gap else held_ms
 
 
-def newest_times(records: DataFrame) -> tuple[dict[str, int], dict[str, int]]:
-    commit = F.max(F.when(F.col("consumer").isNotNull(), F.col("at_ms"))).alias("commit")
-    is_sample = F.col("consumer").isNull() & F.col("offset").isNotNull()
-    sample = F.max(F.when(is_sample, F.col("at_ms"))).alias("sample")
-    rows = records.groupBy("cluster").agg(commit, sample).collect()
-    return (
-        {row.cluster: row.commit for row in rows if row.commit is not None},
-        {row.cluster: row.sample for row in rows if row.sample is not None},
-    )
+def forget_old_samples(samples: KeptLogEnds, length_ms: int) -> pa.Table:
+    """Keep what the rule needs, and return a row for each partition with its newest sample.
+
+    Of each partition, keep the samples of the last ``length_ms``, one for each 64th of it, and the newest older sample,
+    whose log end is the row's ``then_offset`` (NULL without such a sample).
+    """
+    source, at_ms, offset, _ = samples.ends
+    last = samples.last()
+    then = newest(source, at_ms, np.arange(len(last)), at_ms[last] - length_ms)
+    is_kept = np.arange(len(source)) >= then[source]
+    grain = at_ms // max(1, length_ms // GRAINS)
+    is_kept[:-1] &= (source[1:] != source[:-1]) | (grain[1:] != grain[:-1])
+    is_kept[then[then >= 0]] = True
+    sampled_ms = int(at_ms.max(initial=0))
+    is_kept &= at_ms[last][source] >= sampled_ms - FORGOTTEN_MS
+    named = [pa.array([place[part] for place in samples.places], kind) for part, kind in enumerate(_PLACE)]
+    offsets = [pa.array(at_ms[last]), pa.array(offset[last]), pa.array(offset[then], mask=then < 0)]
+    table = pa.table([*named, *offsets], ["topic", "partition", "seen_ms", "end", "then_offset"])
+    samples.keep(is_kept)
+    return table
 
 
-def newest_commits(records: DataFrame) -> DataFrame:
+def newest_commits(commits: DataFrame) -> DataFrame:
     """Return one row per partition of a group, with three records.
 
     The records are the newest, the first consecutive record with the same offset, and the record before that first.
@@ -128,45 +117,9 @@ def newest_commits(records: DataFrame) -> DataFrame:
     begins = before.isNull() | ~F.col("offset").eqNullSafe(F.lag("offset").over(in_log))
     run = F.when(begins, F.struct(place.alias("first"), before.alias("before")))
     newest = F.struct(place.alias("newest"), "offset")
-    committed = records.where(F.col("consumer").isNotNull() & F.col("at_ms").isNotNull())
-    per_partition = committed.withColumn("run", run).groupBy(*PARTITION)
+    per_partition = commits.where(F.col("at_ms").isNotNull()).withColumn("run", run).groupBy(*PARTITION)
     summed = per_partition.agg(F.max(newest).alias("newest"), F.max("run").alias("run"))
     return summed.select(*PARTITION, "newest.offset", "newest.newest", "run.first", "run.before")
-
-
-def newest_samples(records: DataFrame, length: timedelta) -> DataFrame:
-    """Return, per partition, the samples within ``length`` before the newest sample, and the newest older sample."""
-    of_log = Window.partitionBy(*LOG)
-    since = F.max("at_ms").over(of_log) - length // _MS
-    samples = records.where(F.col("consumer").isNull() & F.col("offset").isNotNull()).withColumn("since", since)
-    first = F.max(F.when(F.col("at_ms") <= F.col("since"), F.col("at_ms"))).over(of_log)
-    needed = samples.withColumn("first", F.coalesce(first, F.lit(0))).where(F.col("at_ms") >= F.col("first"))
-    return needed.groupBy(*LOG).agg(F.collect_list(F.struct("at_ms", "offset")).alias("new"))
-
-
-def merged_samples(known: DataFrame, new: DataFrame, length: timedelta) -> DataFrame:
-    """Add the samples of a batch to the known samples.
-
-    Of a partition with new samples, keep the samples of the last ``length``, at least ``length / 64`` apart, and the
-    newest older sample.
-    """
-    none = F.array().cast(_SAMPLES_TYPE)
-    each = known.join(new, [*LOG], "full_outer").withColumn(
-        "all", F.sort_array(F.concat(F.coalesce("samples", none), F.coalesce("new", none)))
-    )
-    too_close_ms = length // _MS // _GRAINS
-
-    def keep(kept: Column, sample: Column) -> Column:
-        """Append ``sample``. If the last two kept samples are too close to each other, replace the last one."""
-        many = F.size(kept)
-        is_close = F.get(kept, many - 1)["at_ms"] - F.get(kept, many - 2)["at_ms"] < too_close_ms
-        before = F.when((many > 1) & is_close, F.slice(kept, 1, many - 1)).otherwise(kept)
-        return F.concat(before, F.array(sample))
-
-    until_then = F.filter("all", lambda sample: sample["at_ms"] <= _then_ms(F.col("all"), length))
-    recent = F.slice("all", F.greatest(F.size(until_then), F.lit(1)), F.size("all"))
-    kept = F.when(F.col("new").isNull(), F.col("samples")).otherwise(F.aggregate(recent, none, keep))
-    return each.select(*LOG, kept.alias("samples"))
 
 
 def merged_standings(known: DataFrame, commits: DataFrame) -> DataFrame:
@@ -193,21 +146,19 @@ def merged_standings(known: DataFrame, commits: DataFrame) -> DataFrame:
     )
 
 
-def judged(standings: DataFrame, samples: DataFrame, times: ClusterTimes, length: timedelta) -> DataFrame:
-    """Judge all partitions. Return rows of `STANDINGS` with the alerts that the batch opens and clears."""
-    then_ms = _then_ms(F.col("samples"), length)
-    then = F.try_element_at(F.filter("samples", lambda sample: sample["at_ms"] <= then_ms), F.lit(-1))
-    last = F.element_at("samples", -1)
-    of_log = samples.select(*LOG, last.alias("last"), then["offset"].alias("then_offset"))
-    end, seen_ms = F.col("last")["offset"], F.col("last")["at_ms"]
+def judged(standings: DataFrame, samples: DataFrame, length_ms: int, oldest_ms: int, *, may_fire: bool) -> DataFrame:
+    """Judge all partitions. Return rows of `STANDINGS` with the alerts that the batch opens and clears.
+
+    ``samples`` has the rows of `forget_old_samples`. A partition with no sample since ``oldest_ms`` loses its alert.
+    """
+    end, seen_ms = F.col("end"), F.col("seen_ms")
     unread_from = F.when(F.col("then_offset").isNotNull(), F.least("then_offset", end))
-    is_stale = _holds((F.col("since_ms") <= seen_ms - length // _MS) & (unread_from > F.col("offset")))
+    is_stale = _holds((F.col("since_ms") <= seen_ms - length_ms) & (unread_from > F.col("offset")))
     has_alert = F.col("alert_offset").isNotNull()
     same = (F.col("alert_offset") == F.col("offset")) & (F.col("alert_since_ms") == F.col("since_ms"))
     stays = has_alert & is_stale & _holds(same)
-    is_cleared, fired = has_alert & ~stays, is_stale & ~stays & F.col("cluster").isin(times.free)
-    # A partition whose samples are dropped loses its alert.
-    is_open = (stays | fired) & (seen_ms >= times.oldest_ms())
+    is_cleared, fired = has_alert & ~stays, is_stale & ~stays & F.lit(may_fire)
+    is_open = (stays | fired) & (seen_ms >= oldest_ms)
     changed = is_cleared | fired
     shown = {
         "alert_offset": F.when(is_open, F.col("offset")),
@@ -218,12 +169,8 @@ def judged(standings: DataFrame, samples: DataFrame, times: ClusterTimes, length
         "looked_at_ms": F.when(changed, seen_ms),
         "end_offset": F.when(changed, end),
     }
-    every = standings.join(of_log, [*LOG], "left")
+    every = standings.join(samples, ["topic", "partition"], "left")
     return every.select(*(shown.get(name, F.col(name)).alias(name) for name in STANDINGS.names))
-
-
-def _then_ms(samples: Column, length: timedelta) -> Column:
-    return F.element_at(samples, -1)["at_ms"] - length // _MS
 
 
 def _holds(condition: Column) -> Column:

@@ -113,11 +113,6 @@ def listing(spark: SparkSession, path: str) -> list[str]:
     return sorted(str(entry.getPath().getName()) for entry in entries)
 
 
-def make_directory(spark: SparkSession, path: str) -> None:
-    """Create a directory and its missing parents."""
-    _hadoop(spark, path).mkdirs(_path(spark, path))
-
-
 def data_files_below(spark: SparkSession, directory: str) -> dict[str, int]:
     """Return the size of each file below a directory in bytes, by its path there.
 

@@ -1,9 +1,8 @@
 """Lets only one command at a time write the same tables.
 
-Each writer holds a lease while it writes: ``events`` (events), ``offsets-<cluster>`` (offsets), ``derived``
-(derive, compact) or ``evaluate-<cluster>`` (evaluate). So ``derive`` and ``compact`` may run next to
-``events``, but not next to each other. A second writer waits, or ends with a message that names the holder. A dead
-holder's lease ends by itself.
+Each writer holds a lease while it writes: ``events`` (events), ``offsets-<cluster>`` (offsets) or ``derived`` (derive,
+compact). So ``derive`` and ``compact`` may run next to ``events``, but not next to each other. A second writer waits,
+or ends with a message that names the holder. A dead holder's lease ends by itself.
 """
 
 import fcntl
@@ -224,11 +223,6 @@ _held: Final[set["Lease"]] = set()
 def offsets_lease(cluster: str) -> str:
     """The lease of a cluster's rows in the tables that ``offsets`` writes."""
     return f"offsets-{quote(cluster, safe='')}"
-
-
-def evaluate_lease(cluster: str) -> str:
-    """The lease of the verdicts on a cluster, and of the checkpoint of ``evaluate``."""
-    return f"evaluate-{quote(cluster, safe='')}"
 
 
 class LeaseHeld(RuntimeError):  # noqa: N818 (names the state of the tables)

@@ -3,6 +3,7 @@
 If possible, a query is stopped between two batches. A batch that loses rows fails, and is repeated.
 """
 
+import json
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +18,17 @@ from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
-from karrot.pipeline.store.hadoop_filesystem import delete, listing, read_text, write_text
+from karrot.pipeline.store.hadoop_filesystem import (
+    data_files_below,
+    delete,
+    flush_files,
+    listing,
+    literal,
+    read_text,
+    write_text,
+)
 
 CheckpointReader = Callable[[str], str | None]
 """Returns the text of the named file in a checkpoint; ``None`` if the file does not exist."""
@@ -69,6 +79,20 @@ def checkpoint_reader(spark: SparkSession, checkpoint: str) -> CheckpointReader:
     return lambda name: read_text(spark, f"{checkpoint}/{name}")
 
 
+def last_batch(spark: SparkSession, checkpoint: str) -> int:
+    """Return the number of the last batch that ended; -1 if no batch ended."""
+    ended = (name for name in listing(spark, f"{checkpoint}/commits") if name.isdecimal())
+    return max(map(int, ended), default=-1)
+
+
+def batch_time_ms(read: CheckpointReader, batch: int) -> int:
+    """Return the time at which Spark chose the batch's last offset. A repeated batch has the same time."""
+    text = read(f"offsets/{batch}")
+    if text is None:
+        raise FileNotFoundError(f"the checkpoint has no offsets/{batch}")
+    return int(json.loads(text.splitlines()[1])["batchTimestampMs"])
+
+
 def batch_name(checkpoint: str, batch: int) -> str:
     """Return the name of a batch in the tables. The name begins with the `batch_prefix` of the checkpoint."""
     return f"{batch_prefix(checkpoint)}{batch:06d}"
@@ -83,10 +107,14 @@ class UnusableState(ValueError):  # noqa: N818 (names what was found)
 
 
 class StateNote(msgspec.Struct):
-    """The content of ``state.json``: the ``version`` of the format, and the last valid ``batch``."""
+    """The content of ``state.json``: the ``version`` of the format, the last valid ``batch``, and its ``files``.
 
-    version: int = 1
+    ``files`` has the number of the batch's files and the number of their bytes.
+    """
+
+    version: int
     batch: int = -1
+    files: tuple[int, int] = (0, 0)
 
 
 Note = TypeVar("Note", bound=StateNote)
@@ -94,44 +122,67 @@ Note = TypeVar("Note", bound=StateNote)
 
 @dataclass(slots=True)
 class StateFolder(Generic[Note]):
-    """The state of a job in its checkpoint, and the content of ``state.json``. Two jobs must not share a checkpoint.
+    """The state that a query keeps in the folder ``place`` of its checkpoint.
 
     Each batch writes its files below ``state/batch=N``, replaces ``state.json``, and then deletes the older files.
     ``state.json`` names the batch with valid files. If the driver dies before it replaces ``state.json``, the repeated
-    batch finds the old ``state.json`` and files, and overwrites its own files. A new checkpoint has the note ``first``.
+    batch finds the old ``state.json`` and files, and overwrites its own files. A new folder has the note ``first``.
     """
 
     spark: SparkSession
-    checkpoint: str
+    place: str
     first: Note
     _note: Note | None = None
 
-    def place(self, *names: str) -> str:
-        return "/".join([self.checkpoint.rstrip("/"), *names])
+    def within(self, *names: str) -> str:
+        return "/".join([self.place.rstrip("/"), *names])
 
     def of_batch(self, batch: int, *names: str) -> str:
-        return self.place("state", f"batch={batch}", *names)
+        return self.within("state", f"batch={batch}", *names)
 
     def note(self) -> Note:
-        """Return the content of ``state.json``, which the first call reads. Raises `UnusableState`."""
+        """Return the content of ``state.json``, which the first call reads and checks. Raises `UnusableState`."""
         if self._note is None:
-            text = read_text(self.spark, self.place("state.json"))
+            text = read_text(self.spark, self.within("state.json"))
             note = self.first if text is None else msgspec.json.decode(text, type=type(self.first))
             if note.version != self.first.version:
                 raise UnusableState(
-                    f"{self.place('state.json')} has version {note.version}, and this Karrot reads version "
+                    f"{self.within('state.json')} has version {note.version}, and this Karrot reads version "
                     f"{self.first.version}: use the Karrot that wrote it, or another --checkpoint"
+                )
+            if (found := self._files(note.batch)) != note.files:
+                raise UnusableState(
+                    f"the state in {self.place} is damaged, for example by a power cut: it has {found[0]} files of "
+                    f"{found[1]:,} bytes, not {note.files[0]} of {note.files[1]:,}: use another --checkpoint"
                 )
             self._note = note
         return self._note
 
+    def write(self, rows: DataFrame, batch: int, name: str) -> None:
+        """Write a table of the state of a batch."""
+        rows.write.mode("overwrite").parquet(self.of_batch(batch, name), compression="zstd")
+
+    def read(self, schema: StructType | str, *names: str) -> DataFrame:
+        """Read a table of the state of the valid batch. The result has no rows before the first batch."""
+        path = self.of_batch(self.note().batch, *names)
+        if not listing(self.spark, path):
+            return self.spark.createDataFrame([], schema)
+        return self.spark.read.schema(schema).parquet(literal(path))
+
     def remember(self, note: Note) -> None:
         """Replace ``state.json`` atomically, and delete the files of all other batches."""
-        write_text(self.spark, self.place("state.json"), msgspec.json.encode(note).decode())
-        for name in listing(self.spark, self.place("state")):
+        if self._note is None or note.batch != self._note.batch:
+            flush_files(self.spark, self.of_batch(note.batch))
+            note = msgspec.structs.replace(note, files=self._files(note.batch))
+        write_text(self.spark, self.within("state.json"), msgspec.json.encode(note).decode())
+        for name in listing(self.spark, self.within("state")):
             if name != f"batch={note.batch}":
-                delete(self.spark, self.place("state", name))
+                delete(self.spark, self.within("state", name))
         self._note = note
+
+    def _files(self, batch: int) -> tuple[int, int]:
+        sizes = data_files_below(self.spark, self.of_batch(batch))
+        return len(sizes), sum(sizes.values())
 
 
 @contextmanager

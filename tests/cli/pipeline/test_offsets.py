@@ -2,9 +2,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from click import Context
 from click.testing import CliRunner
 
 from karrot.cli import main
+from karrot.cli.pipeline.judging import prints, read_receivers
+from karrot.cli.pipeline.offsets import offsets
 from karrot.watch.kafka_admin import KafkaCluster
 
 _KAFKA = ["--source", "kafka", "--bootstrap-servers", "localhost:1"]
@@ -39,6 +42,24 @@ _FILES = ["--source", "parquet", "--input", "there"]
         ),
         ([*_KAFKA, "--command-config", "{directory}/librdkafkas"], "sasl.password is a property of librdkafka"),
         pytest.param([*_KAFKA, "--command-config", "{directory}/none"], "cannot be read", id="a file that is missing"),
+        ([*_FILES, "--judge", "stale"], "--judge needs --source kafka"),
+        ([*_KAFKA, "--judge", "burrow,watch"], "'watch' is no judge: write burrow, stale or both"),
+        ([*_KAFKA, "--to", "stdout"], "--to stdout needs --judge burrow or stale"),
+        ([*_KAFKA, "--judge", "stale", "--to", "tables"], "--to tables needs --judge burrow"),
+        ([*_KAFKA, "--judge", "burrow", "--to", "webhook=http://k"], "--to webhook needs --judge stale"),
+        (
+            [*_KAFKA, "--judge", "burrow", "--to", "karrot=karrot:5000"],
+            "--to karrot= must be an address, such as karrot=http://karrot:5000",
+        ),
+        ([*_KAFKA, "--judge", "burrow", "--to", "tables,karrot"], "'karrot' is no receiver: write some of karrot=URL,"),
+        ([*_KAFKA, "--judge", "burrow", "--to", "tables,tables"], "tables is there twice"),
+        ([*_KAFKA, "--judge", "burrow", "--to", "kafka=a topic"], "--to kafka= is 'a topic'"),
+        ([*_KAFKA, "--judge", "stale", "--to", "webhook"], "'webhook' is no receiver"),
+        (
+            [*_KAFKA, "--judge", "stale", "--to", "webhook=hooks"],
+            "--to webhook= must be an http:// or https:// address",
+        ),
+        ([*_KAFKA, "--judge", "burrow", "--rules=colour=blue"], "'colour' is not a rule of Burrow"),
     ],
 )
 def test_wrong_options_are_reported_before_spark_starts(arguments: list[str], said: str, tmp_path: Path) -> None:
@@ -52,10 +73,47 @@ def test_wrong_options_are_reported_before_spark_starts(arguments: list[str], sa
     assert "hunter2" not in done.output
 
 
-def test_brokers_that_do_not_answer_are_named_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     hasty = partial(KafkaCluster, {"bootstrap.servers": "localhost:1"}, timeout_s=0.2)
     monkeypatch.setattr("karrot.watch.cluster_interface.connect", lambda *_, **__: hasty())
+
+
+@pytest.mark.usefixtures("no_kafka")
+def test_brokers_that_do_not_answer_are_named_before_spark_starts() -> None:
     done = CliRunner().invoke(main, ["pipeline", "offsets", "--cluster", "c", "--tables", "t", *_KAFKA])
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.startswith("karrot: Kafka at localhost:1 does not answer: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_judge_without_a_receiver_prints_and_a_webhook_may_be_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KARROT_STALE_WEBHOOK", "https://hooks.example/s3cret")
+    [option] = [each for each in offsets.params if each.name == "receivers"]
+    read = partial(read_receivers, Context(offsets), option)
+    assert read("webhook") == {"webhook": "https://hooks.example/s3cret"}
+    cases = {None: (True, True), "webhook": (True, False), "tables": (False, True), "tables,stdout": (True, True)}
+    assert {text: tuple(prints(judge, read(text)) for judge in ("burrow", "stale")) for text in cases} == cases
+
+
+@pytest.mark.usefixtures("no_kafka")
+def test_words_of_earlier_commands_print_the_new_call() -> None:
+    options = ["--cluster=c", "--tables=t", "--bootstrap-servers=localhost:1"]
+    for given, written in (
+        ([], []),
+        (["--to=-", "--once"], ["--to", "stdout"]),
+        (["--to", "tables"], ["--to", "tables"]),
+    ):
+        done = CliRunner().invoke(main, ["pipeline", "evaluate", *options, *given])
+        assert (done.exit_code, done.stdout) == (1, "")
+        once = [each for each in given if each == "--once"]
+        call = " ".join(["pipeline offsets --judge burrow", *written, *options, *once])
+        assert "evaluate is replaced, and the next release removes it. Now: " in done.stderr
+        assert f"{call}\n" in done.stderr
+        assert "Kafka at localhost:1 does not answer" in done.stderr
+    done = CliRunner().invoke(main, ["pipeline", "stale", "--tables=t", "--webhook=http://hooks/s3cret"])
+    assert done.exit_code == 2
+    assert "run karrot pipeline offsets --judge stale --to webhook=URL" in done.stderr
+    assert "s3cret" not in done.stderr

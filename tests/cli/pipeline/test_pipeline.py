@@ -55,7 +55,9 @@ def test_a_machine_without_pyspark_gets_the_package_to_install(monkeypatch: pyte
     )
 
 
-@pytest.mark.parametrize("command", ["run --archive a --tables t", "stream --archive a --tables t", "stale --tables t"])
+@pytest.mark.parametrize(
+    "command", ["run --archive a --tables t", "stream --archive a --tables t", "offsets --cluster c --tables t"]
+)
 def test_an_interval_that_is_no_duration_is_refused_before_spark_starts(command: str) -> None:
     done = CliRunner().invoke(main, ["pipeline", *command.split(), "--every", "often"])
     assert (done.exit_code, done.stderr) == (

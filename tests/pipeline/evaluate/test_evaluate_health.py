@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import pytest
 
-from karrot.pipeline.evaluate.job import EvaluatedBatch
 from karrot.pipeline.evaluate.metrics_and_health import EvaluateMetrics
 from support.manual_clock import ManualClock
 
@@ -15,11 +14,11 @@ from support.manual_clock import ManualClock
 )
 def test_a_command_is_healthy_until_no_batch_ends_for_the_limit(every: timedelta, limit_s: int, limit: str) -> None:
     clock = ManualClock()
-    metrics, batch = EvaluateMetrics("c", clock, every), EvaluatedBatch(0, 0, 0, 0, 1)
+    metrics = EvaluateMetrics("c", clock, every)
     for _ in range(2):
         clock.advance(1000 * limit_s)
         assert metrics.problem() is None
         clock.advance(1)
         assert metrics.problem() == f"no batch has ended for more than {limit}"
-        metrics.took(batch)
+        metrics.landed(0)
         assert metrics.problem() is None

@@ -12,7 +12,7 @@ from karrot.event import Source
 from karrot.event_json_line import decode
 from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.next_group_state import summarize
-from karrot.pipeline.evaluate.job import to_tables
+from karrot.pipeline.evaluate.burrow_judge import to_tables
 from karrot.pipeline.evaluate.verdict_destinations import (
     Deliver,
     NotAccepted,

@@ -62,7 +62,7 @@ def test_every_record_is_accounted_for_and_stored_once_despite_repeats(spark: Sp
     first = _run(spark, records, tables)
     others = Counter({"consumer_group_metadata": 2, "consumer_group_member_metadata": 1})
     assert first == OffsetsSummary(
-        batches=1, records=12, commits=4, tombstones=1, members=2, others=others, quarantined=2
+        batches=2, records=12, commits=4, tombstones=1, members=2, others=others, quarantined=2
     )
     assert str(first) == (
         "12 records = 4 commits + 1 tombstones + 2 of members + 3 others (consumer_group_member_metadata 1, "

@@ -11,7 +11,7 @@ from karrot.burrow.payload import to_wire
 from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.next_group_state import summarize
-from karrot.pipeline.publish_to_cloudwatch import NoteStore, Published, Publisher, SendInterrupted
+from karrot.pipeline.publish_to_cloudwatch import NoteStore, Published, Publisher, SendInterrupted, to_cloudwatch
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.settings.options import CloudWatch as Options
 from support.burrow.lag_events import make_event
@@ -45,8 +45,11 @@ class Rig:
     def line(self, seq: int, lag: int, *, age_ms: int = 0, log_id: str = "a", **overrides: Any) -> str:
         """Return the line of a verdict that was observed and received that long ago."""
         at_ms = self.clock.wall - age_ms
+        return encode(self.event(seq, lag, at_ms, log_id, **overrides)).decode()
+
+    def event(self, seq: int, lag: int, at_ms: int, log_id: str = "a", **overrides: Any) -> StoredEvent:
         event = make_event(**{"observed_at_ms": at_ms, "total_lag": lag, **overrides})
-        return encode(StoredEvent(log_id, seq, at_ms, summarize(event, at_ms), to_wire(event), event)).decode()
+        return StoredEvent(log_id, seq, at_ms, summarize(event, at_ms), to_wire(event), event)
 
     def lags(self, consumer: str = "orders-svc") -> list[float]:
         points = self.fake.points("Karrot", "Lag", {"Cluster": "prod-eu", "ConsumerGroup": consumer})
@@ -86,6 +89,19 @@ def test_a_batch_is_sent_again_at_growing_intervals_while_cloudwatch_fails(rig: 
     assert published.problem.startswith("unavailable: ")
     assert len(rig.waited) == 4  # the client itself tries twice
     assert rig.waited[-1] > 2 * rig.waited[0] > 0
+
+
+def test_verdicts_that_cloudwatch_did_not_take_wait_for_the_next_batch_and_hold_up_no_other_receiver(rig: Rig) -> None:
+    told = list[Published]()
+    deliver = to_cloudwatch(rig.publisher, told.append)
+    rig.fake.script(*[UNAVAILABLE] * 4, None)
+    assert deliver([rig.event(1, 7, rig.clock.wall)]) == ()
+    assert (told[-1].sent, rig.lags(), rig.waited) == (0, [], [])
+    assert told[-1].problem.startswith("unavailable: ")
+    rig.clock.advance(60_000)
+    assert deliver([rig.event(2, 9, rig.clock.wall, consumer="other-svc")]) == ()
+    assert (rig.lags(), rig.lags("other-svc")) == ([7], [9])
+    assert not told[-1].problem
 
 
 def test_values_that_became_too_old_while_cloudwatch_failed_are_dropped_and_reported(rig: Rig) -> None:

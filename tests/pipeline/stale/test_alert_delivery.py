@@ -5,7 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from karrot.pipeline.stale.alert_job import Undelivered, to_stream, to_webhook
+from karrot.pipeline.stale.alert_destinations import Undelivered, to_stream, to_webhook
 from support.servers.background_server import serve_in_thread
 
 Posted = list[tuple[str, str | None, str]]
@@ -62,5 +62,5 @@ def test_a_line_is_posted_and_counts_as_undelivered_without_a_success_answer() -
     ],
 )
 def test_an_invalid_url_is_refused_without_showing_it(url: str) -> None:
-    with pytest.raises(ValueError, match=r"^--webhook must be an http:// or https:// address$"):
+    with pytest.raises(ValueError, match=r"^--to webhook= must be an http:// or https:// address$"):
         to_webhook(url)

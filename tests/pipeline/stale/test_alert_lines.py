@@ -5,7 +5,7 @@ import json
 import pytest
 from pyspark.sql import Row
 
-from karrot.pipeline.stale.alert_job import lines_of
+from karrot.pipeline.stale.stale_judge import lines_of
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ from karrot.pipeline.stale.alert_job import lines_of
 def test_a_cleared_alert_has_no_lag_of_zero_if_the_offset_is_past_a_later_log_end(
     offset: int | None, looked_at_ms: int, lag: int | None
 ) -> None:
-    names = {"cluster": "c", "consumer": "g", "topic": "t", "partition": 0, "cleared_offset": 5, "cleared_since_ms": 1}
+    names = {"consumer": "g", "topic": "t", "partition": 0, "cleared_offset": 5, "cleared_since_ms": 1}
     row = Row(**names, fired=False, offset=offset, at_ms=5_000, looked_at_ms=looked_at_ms, end_offset=90)
-    [line] = lines_of(row)
+    [line] = lines_of(row, "c")
     assert json.loads(line)["lag"] == lag

@@ -1,11 +1,11 @@
-"""Log ends for the tests of ``evaluate``."""
+"""Log ends for the tests of the judges."""
 
 from collections.abc import Collection, Iterable
 
 import numpy as np
 
 from karrot.event import LogEnd, TopicPartition
-from karrot.pipeline.evaluate.recent_log_ends import LogEndLook
+from karrot.pipeline.offsets.log_ends import LogEndLook
 
 
 def look_of(samples: Iterable[tuple[TopicPartition, LogEnd]], topics: Collection[str]) -> LogEndLook:

@@ -13,6 +13,7 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -23,7 +24,7 @@ from karrot.text import iso_ms
 _MS: Final = timedelta(milliseconds=1)
 _FORGOTTEN_MS: Final = timedelta(days=31) // _MS
 _GRAINS: Final = 64
-"""The most samples within ``D`` that are kept. If there are more samples, some in between are dropped."""
+"""Of the samples in a 64th of ``D``, only the newest is kept."""
 
 
 class GroupPartition(NamedTuple):
@@ -137,7 +138,7 @@ class StaleWatch:
             self._stand(key, committed)
         for log, new in samples.items():
             self._samples[log] = self._recent([*self._samples.get(log, ()), *new])
-        self._hold(known_until, commits)
+        self._hold(known_until, commits, {each.at_ms for new in samples.values() for each in new})
         lines = [*self._judged()]
         self._forget()
         return lines
@@ -152,17 +153,17 @@ class StaleWatch:
         self._standings[key] = OffsetSince(committed.offset, committed.newest, since_ms)
 
     def _recent(self, samples: list[LogEnd]) -> list[LogEnd]:
-        """Keep the samples of the last ``length``, at least ``length / 64`` apart, and the newest one before them."""
-        samples.sort()
+        """Keep one sample of each 64th of ``length``, and the newest sample before the last ``length``."""
+        samples = sorted({sample.at_ms: sample for sample in samples}.values())
         at = bisect_right(samples, samples[-1].at_ms - self._length_ms, key=lambda sample: sample.at_ms)
-        kept: list[LogEnd] = []
-        for sample in samples[max(0, at - 1) :]:
-            # The newest sample is always kept. It replaces a sample that was too close to the one before it.
-            if len(kept) > 1 and kept[-1].at_ms - kept[-2].at_ms < self._length_ms // _GRAINS:
-                kept[-1] = sample
-            else:
-                kept.append(sample)
-        return kept
+        grain_ms, needed = self._length_ms // _GRAINS, samples[max(0, at - 1) :]
+        return [
+            sample
+            for number, sample in enumerate(needed)
+            if sample is needed[-1]
+            or (at and not number)
+            or sample.at_ms // grain_ms != needed[number + 1].at_ms // grain_ms
+        ]
 
     def _sampled_ms(self) -> dict[str, int]:
         """The time of the newest sample of each cluster."""
@@ -171,7 +172,9 @@ class StaleWatch:
             newest[log.cluster] = max(newest.get(log.cluster, 0), samples[-1].at_ms)
         return newest
 
-    def _hold(self, known_until: Mapping[str, int], commits: Mapping[GroupPartition, BatchCommits]) -> None:
+    def _hold(
+        self, known_until: Mapping[str, int], commits: Mapping[GroupPartition, BatchCommits], times: set[int]
+    ) -> None:
         """Set, by cluster, when partitions can become stale again. The first batch sets no time: it has old rows."""
         newest_commit: dict[str, int] = {}
         for key, committed in commits.items():
@@ -179,7 +182,9 @@ class StaleWatch:
         for cluster, sampled_ms in self._sampled_ms().items():
             before_ms, committed_ms = known_until.get(cluster), newest_commit.get(cluster)
             is_fresh = committed_ms is not None and committed_ms > sampled_ms - self._length_ms
-            has_gap = before_ms is not None and sampled_ms - before_ms > self._length_ms
+            after = sorted(each for each in times if each >= (before_ms or 0))
+            gaps = [later - earlier for earlier, later in pairwise([before_ms or 0, *after])]
+            has_gap = before_ms is not None and max(gaps, default=0) > self._length_ms
             if is_fresh or before_ms is None:
                 self._held_until_ms[cluster] = 0
             elif committed_ms is not None or has_gap:

@@ -1,0 +1,251 @@
+"""Makes the judges of ``karrot pipeline offsets`` and the receivers of their verdicts and alerts from the options."""
+
+import logging
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import click
+
+from karrot.cli.errors import Refused, stated
+from karrot.cli.print_table import shown
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from karrot.pipeline.evaluate.bucket_state import EvaluateRules
+    from karrot.pipeline.evaluate.burrow_judge import JudgedBatch
+    from karrot.pipeline.evaluate.metrics_and_health import EvaluateMetrics
+    from karrot.pipeline.evaluate.verdict_destinations import Deliver
+    from karrot.pipeline.offsets.job import Judge
+    from karrot.pipeline.publish_to_cloudwatch import Published
+    from karrot.pipeline.stale.stale_judge import DeliverySummary
+    from karrot.pipeline.store.table_files import Tables
+    from karrot.settings.options import CloudWatch
+
+BURROW: Final = "burrow"
+STALE: Final = "stale"
+STDOUT: Final = "stdout"
+TABLES: Final = "tables"
+CLOUDWATCH: Final = "cloudwatch"
+_RECEIVERS: Final = {
+    "karrot": (BURROW, "karrot=URL"),
+    "kafka": (BURROW, "kafka=TOPIC"),
+    TABLES: (BURROW, TABLES),
+    CLOUDWATCH: (BURROW, CLOUDWATCH),
+    "webhook": (STALE, "webhook=URL"),
+    STDOUT: (None, STDOUT),
+}
+"""The receivers: the judge that sends to each (stdout: all judges), and how the receiver is written."""
+
+WEBHOOK: Final = "KARROT_STALE_WEBHOOK"
+"""The variable with the address of the webhook, which may be a secret."""
+
+_TWICE: Final = (
+    "KARROT_REPORTERS has cloudwatch, so the service publishes to CloudWatch already, and every sample would count "
+    "twice: remove cloudwatch from KARROT_REPORTERS"
+)
+
+
+def read_judges(_context: click.Context, option: click.Parameter, text: str | None) -> list[str]:
+    """Return the judges in a fixed order."""
+    named = [] if text is None else [each.strip() for each in text.split(",")]
+    if unknown := [name for name in named if name not in (BURROW, STALE)]:
+        raise click.BadParameter(f"{unknown[0]!r} is no judge: write {BURROW}, {STALE} or both", param=option)
+    return [judge for judge in (BURROW, STALE) if judge in named]
+
+
+def read_receivers(_context: click.Context, option: click.Parameter, text: str | None) -> dict[str, str]:
+    """Return the places of the receivers by their names."""
+    found = dict[str, str]()
+    for part in [] if text is None else text.split(","):
+        name, _, place = part.strip().partition("=")
+        written = _RECEIVERS.get(name, (None, ""))[1]
+        needs_place = "=" in written and not (name == "webhook" and WEBHOOK in os.environ)
+        if not written or bool(place) < needs_place or (place and "=" not in written):
+            every = ", ".join(written for _, written in _RECEIVERS.values())
+            raise click.BadParameter(f"{part.strip()!r} is no receiver: write some of {every}", param=option)
+        if name in found:
+            raise click.BadParameter(f"{name} is there twice", param=option)
+        found[name] = place or os.environ.get(WEBHOOK, "")
+    return found
+
+
+def require_judges(judges: list[str], receivers: Mapping[str, str]) -> None:
+    """Raise Refused if a receiver gets nothing."""
+    for name in receivers:
+        judge, _ = _RECEIVERS[name]
+        if not judges or (judge is not None and judge not in judges):
+            raise Refused(f"--to {name} needs --judge {judge or f'{BURROW} or {STALE}'}")
+
+
+def prints(judge: str, receivers: Mapping[str, str]) -> bool:
+    """Whether a judge writes to standard output: if asked to, or if it has no other receiver."""
+    return STDOUT in receivers or not any(_RECEIVERS[name][0] == judge for name in receivers)
+
+
+def _verdict_receivers(asked: Mapping[str, Any]) -> "dict[str, Deliver]":
+    """Return the receivers of verdicts that need no Spark. Raises Refused or ValueError."""
+    from karrot.pipeline.evaluate.verdict_destinations import to_karrot, to_stream
+
+    found, receivers = dict[str, "Deliver"](), asked["receivers"]
+    if prints(BURROW, receivers):
+        found[STDOUT] = to_stream(sys.stdout)
+    if url := receivers.get("karrot"):
+        token = os.environ.get("KARROT_BURROW_TOKEN")
+        found["karrot"] = to_karrot(url, token, lists_all=asked["partitions"] == "all")
+    if topic := receivers.get("kafka"):
+        found["kafka"] = _topic(topic, asked)
+    return found
+
+
+def _alert_receivers(receivers: Mapping[str, str]) -> Callable[[str], None]:
+    """Return a function that sends a line of the judge ``stale``. Raises ValueError for a wrong address."""
+    from karrot.pipeline.stale.alert_destinations import to_stream, to_webhook
+
+    several = [to_webhook(receivers["webhook"])] if "webhook" in receivers else []
+    several += [to_stream(sys.stdout)] if prints(STALE, receivers) else []
+
+    def deliver(line: str) -> None:
+        for each in several:
+            each(line)
+
+    return deliver
+
+
+def cloudwatch_options(config: "Path | None") -> "CloudWatch":
+    """Return the cloudwatch reporter's settings. Raises Refused if they are wrong, or if the service also publishes."""
+    from karrot import logs
+    from karrot.settings.loading import SettingsError, load
+
+    # The Spark jobs accept any URL in KARROT_TABLES_DIR, but the service's settings accept only a folder or S3.
+    environ = {name: text for name, text in os.environ.items() if name != "KARROT_TABLES_DIR"}
+    # Not strict, because the service's file may have settings of reporters that are not installed on this machine.
+    loaded = stated(partial(load, environ, config=config, overrides={"reporters": "cloudwatch"}, strict=False))
+    with suppress(SettingsError):  # the settings were valid with the reporter on, so it is off here
+        if "cloudwatch" in load(environ, config=config, strict=False).settings.reporters:
+            raise Refused(_TWICE)
+    logs.configure(loaded.settings.log, sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # py4j logs the errors that it raises
+    return loaded.settings.cloudwatch
+
+
+def _topic(topic: str, asked: Mapping[str, Any]) -> "Deliver":
+    """Return the receiver for a topic, which connects only later. Raises Refused or ValueError."""
+    from karrot.kafka import client_properties
+    from karrot.pipeline.evaluate.verdict_destinations import to_topic
+    from karrot.reporters.kafka.reporter import TopicWriter
+    from karrot.settings import types
+    from karrot.settings.options import Kafka
+
+    topic = types.checked(types.topic, "--to kafka=", topic)
+    options = Kafka(asked["bootstrap_servers"], topic, asked["command_config"])
+    client_properties.read(options.properties)
+
+    def open_topic() -> TopicWriter:
+        from karrot.reporters.kafka.producer import KafkaTopic
+
+        return KafkaTopic(options)
+
+    return to_topic(open_topic)
+
+
+@dataclass(frozen=True)
+class Judging:
+    """What the judges need: the options, the receivers that need no Spark, and the lines that were not delivered."""
+
+    asked: Mapping[str, Any]
+    rules: "EvaluateRules"
+    verdicts: "Mapping[str, Deliver]"
+    alerts: Callable[[str], None]
+    cloudwatch: "CloudWatch | None"
+    unsent: list["DeliverySummary"] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, asked: Mapping[str, Any]) -> Self:
+        """Read the options. Raises Refused or ValueError."""
+        from karrot.burrow.notification_rules import NameFilter, NotifierSettings
+        from karrot.pipeline.evaluate.bucket_state import EvaluateRules
+
+        interval_s = asked["send_interval"].total_seconds() if asked["send_interval"] else 0
+        rules = EvaluateRules(
+            asked["rules"],
+            NotifierSettings(asked["threshold"], send_interval=interval_s, send_close=True),
+            int(asked["expire_group"].total_seconds()),
+            lists_all=asked["partitions"] == "all",
+            groups=NameFilter.of(asked["group_allowlist"], asked["group_denylist"]),
+        )
+        receivers = asked["receivers"]
+        cloudwatch = cloudwatch_options(asked["config"]) if CLOUDWATCH in receivers else None
+        return cls(asked, rules, _verdict_receivers(asked), _alert_receivers(receivers), cloudwatch)
+
+    @property
+    def prints(self) -> bool:
+        return any(prints(judge, self.asked["receivers"]) for judge in self.asked["judges"])
+
+    def judges(
+        self,
+        spark: "SparkSession",
+        tables: "Tables",
+        checkpoint: str,
+        metrics: "EvaluateMetrics",
+        stop: Event,
+    ) -> "list[Judge]":
+        from karrot.clock import SystemClock
+        from karrot.pipeline.evaluate.burrow_judge import BurrowJudge, to_tables
+        from karrot.pipeline.publish_to_cloudwatch import Publisher, notes_beside, to_cloudwatch
+        from karrot.pipeline.stale.stale_judge import StaleJudge
+        from karrot.reporters.cloudwatch.boto_client import open_client
+
+        asked, cluster, verdicts = self.asked, self.asked["cluster"], [*self.verdicts.values()]
+        if TABLES in asked["receivers"]:
+            verdicts.append(to_tables(spark, tables, SystemClock()))
+        if self.cloudwatch is not None:
+            client, notes = partial(open_client, self.cloudwatch, os.environ), notes_beside(spark, checkpoint)
+            publisher = Publisher(self.cloudwatch, notes, SystemClock(), client, stop.wait)
+            verdicts.append(to_cloudwatch(publisher, _tell_cloudwatch))
+        since = (datetime.now(UTC) - asked["look_back"]).date()
+        burrow, stale = (f"{checkpoint}/{name}" for name in (BURROW, STALE))
+        seen = partial(_seen, metrics, burrow)
+        made: dict[str, Judge] = {
+            BURROW: BurrowJudge(spark, cluster, tables, burrow, self.rules, verdicts, seen=seen),
+            STALE: StaleJudge(
+                spark, cluster, tables, stale, asked["length"], since, self.alerts, partial(_tell_alerts, self.unsent)
+            ),
+        }
+        return [made[name] for name in asked["judges"]]
+
+
+def _seen(metrics: "EvaluateMetrics", place: str, batch: "JudgedBatch") -> None:
+    metrics.judged(batch)
+    for receiver in sorted({each.receiver for each in batch.refused}):
+        refused = [each for each in batch.refused if each.receiver == receiver]
+        codes = ", ".join(f"{code} {count}" for code, count in sorted(Counter(each.code for each in refused).items()))
+        one = shown(refused[0].consumer, getattr(sys.stderr, "encoding", None) or "utf-8")
+        said = f"{receiver} refused {len(refused)} verdicts ({codes}), one of {one}; they are in {place}/refused"
+        click.echo(f"karrot: {said}", err=True)
+
+
+def _tell_cloudwatch(published: "Published") -> None:
+    if published.problem:
+        click.echo(f"karrot: {published}", err=True)
+
+
+def _tell_alerts(unsent: list["DeliverySummary"], summary: "DeliverySummary") -> None:
+    """Print why a receiver did not accept lines. Then ``unsent`` has this batch if the batch failed."""
+    unsent[:] = [summary] if summary.problem else []
+    if summary.problem:
+        dropped = f", the {summary.dropped} oldest were dropped" if summary.dropped else ""
+        click.echo(
+            f"karrot: the webhook did not accept a line ({summary.problem}): {summary.unsent} lines wait{dropped}",
+            err=True,
+        )

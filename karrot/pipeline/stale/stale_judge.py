@@ -1,0 +1,225 @@
+"""Alerts on partitions whose committed offset does not move, from the batches of `karrot.pipeline.offsets.job`.
+
+Spark judges all partitions. The driver writes the state of a batch, with all lines to deliver, before it delivers the
+first line. So a restart loses no line. A line is repeated only if the driver dies after it delivers the line and before
+it records the delivery.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from karrot.clock import Clock, SystemClock
+from karrot.event import TopicPartition
+from karrot.history.offsets_at_time import lag_at
+from karrot.pipeline.offsets.job import OffsetsBatch
+from karrot.pipeline.offsets.kept_log_ends import LOG_ENDS, KeptLogEnds
+from karrot.pipeline.offsets.log_ends import LogEndLook
+from karrot.pipeline.stale.alert_destinations import Undelivered
+from karrot.pipeline.stale.stale_partition_rule import (
+    FORGOTTEN_MS,
+    GRAINS,
+    PARTITION,
+    SAMPLES,
+    STANDINGS,
+    forget_old_samples,
+    held_until,
+    judged,
+    merged_standings,
+    newest_commits,
+)
+from karrot.pipeline.store.hadoop_filesystem import literal
+from karrot.pipeline.store.table_files import Tables
+from karrot.pipeline.stream.streaming_queries import StateFolder, StateNote
+from karrot.text import iso_ms
+
+_MS: Final = timedelta(milliseconds=1)
+
+
+def lines_of(row: Row, cluster: str) -> Iterator[str]:
+    """Yield the lines of a row of `STANDINGS`: first the alert that the batch cleared, then the alert it opened."""
+    if row.cleared_offset is not None:
+        yield _line("cleared", row, cluster, (row.cleared_offset, row.cleared_since_ms))
+    if row.fired:
+        yield _line("stale", row, cluster, (row.offset, row.since_ms))
+
+
+def _line(state: str, row: Row, cluster: str, alert: tuple[int, int]) -> str:
+    """Make one line. The lines "stale" and "cleared" of an alert have the same ``id``."""
+    key = {"cluster": cluster, "group": row.consumer, "topic": row.topic, "partition": row.partition}
+    named = msgspec.json.encode(([*key.values()], alert))
+    facts: dict[str, Any] = {
+        "state": state,
+        "id": hashlib.sha256(named).hexdigest()[:16],
+        **key,
+        "current_offset": row.offset,
+        "log_end_offset": row.end_offset,
+        "lag": None if row.offset is None else lag_at(row.end_offset, row.looked_at_ms, row.offset, row.at_ms),
+        "since": iso_ms(alert[1]),
+        "committed_at": iso_ms(row.at_ms),
+        "looked_at": iso_ms(row.looked_at_ms),
+    }
+    return msgspec.json.encode(facts).decode()
+
+
+MOST_UNSENT: Final = 10_000
+"""The maximum number of lines that wait for a webhook. If more lines wait, the oldest lines are dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverySummary:
+    """The numbers of a batch's lines. ``problem`` says why the ``unsent`` lines could not be delivered."""
+
+    delivered: int = 0
+    unsent: int = 0
+    dropped: int = 0
+    problem: str = ""
+
+
+_VERSION: Final = 3
+
+
+class StaleNote(StateNote):
+    """The content of ``state.json``: the time of the newest sample, and the lines that are not delivered yet.
+
+    While ``sampled_ms`` is before ``held_until_ms``, no partition becomes stale.
+    """
+
+    sampled_ms: int = 0
+    held_until_ms: int = 0
+    unsent: list[str] = msgspec.field(default_factory=list)
+
+
+@dataclass(slots=True)
+class StaleJudge:
+    """Finds the partitions whose committed offset did not move for ``length``, and delivers a line for each alert.
+
+    ``deliver`` sends a line or raises `Undelivered`. The judge calls ``tell`` with the summary of each batch. In its
+    first batch, it reads the tables since the day ``since``, so that the first alerts need not wait for ``length``.
+    """
+
+    spark: SparkSession
+    cluster: str
+    tables: Tables
+    place: str
+    length: timedelta
+    since: date
+    deliver: Callable[[str], None]
+    tell: Callable[[DeliverySummary], object] = lambda _summary: None
+    clock: Clock = field(default_factory=SystemClock)
+    name: str = field(default="stale", init=False)
+    folder: StateFolder[StaleNote] = field(init=False)
+    _samples: KeptLogEnds | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.folder = StateFolder(self.spark, self.place, StaleNote(_VERSION))
+
+    def last_batch(self) -> int:
+        return self.folder.note().batch
+
+    def topics(self) -> Collection[str]:
+        return {place.topic for place in self.samples().places}
+
+    def take(self, batch: OffsetsBatch) -> None:
+        note, dropped = self.folder.note(), 0
+        if batch.number > note.batch:
+            sampled_ms, held_until_ms = self.advance(batch)
+            new, total = self.lines(batch.number, MOST_UNSENT)
+            unsent = [*note.unsent, *new][-MOST_UNSENT:]
+            dropped = len(note.unsent) + total - len(unsent)
+            self._remember(StaleNote(_VERSION, batch.number, (0, 0), sampled_ms, held_until_ms, unsent))
+        note, delivered, problem = self.folder.note(), 0, ""
+        try:
+            for line in note.unsent:
+                self.deliver(line)
+                delivered += 1
+        except Undelivered as error:
+            problem = str(error)
+        if delivered:
+            note = msgspec.structs.replace(note, unsent=note.unsent[delivered:])
+            self._remember(note)
+        self.tell(DeliverySummary(delivered, len(note.unsent), dropped, problem))
+
+    def advance(self, batch: OffsetsBatch) -> tuple[int, int]:
+        """Judge the records of a batch, and write the state. Return the new times of the note."""
+        note, samples, length_ms = self.folder.note(), self.samples(), self.length // _MS
+        commits, look = _commits(batch.records), batch.look
+        if note.batch < 0:
+            commits, look = self._of_tables()
+        # The batch has the commits until ``now_ms``. So a later sample counts as one of that time.
+        now_ms = min(max(batch.now_ms, note.sampled_ms), self.clock.wall_ms())
+        times_ms = [min(note.sampled_ms, now_ms)]
+        if look is not None:
+            samples.add(look, now_ms)
+            times_ms += (each for each in np.unique(np.minimum(look.at_ms, now_ms)).tolist() if each > times_ms[0])
+        sampled_ms = times_ms[-1]
+        of_logs = self.spark.createDataFrame(forget_old_samples(samples, length_ms), SAMPLES)
+        held_ms = held_until(note.held_until_ms, times_ms, batch.newest_ms, length_ms, is_last=batch.is_last)
+        new = newest_commits(commits.withColumn("at_ms", self._not_ahead("at_ms")))
+        standings, oldest_ms = merged_standings(self.standings(), new), sampled_ms - FORGOTTEN_MS
+        changed = judged(standings, of_logs, length_ms, oldest_ms, may_fire=sampled_ms >= held_ms)
+        self.folder.write(changed, batch.number, "standings")
+        self.folder.write(self.spark.createDataFrame(samples.to_table()), batch.number, "samples")
+        return sampled_ms, held_ms
+
+    def lines(self, batch: int, most: int) -> tuple[list[str], int]:
+        """Return the last ``most`` lines of a batch, sorted by partition, and the number of all its lines."""
+        written = self.spark.read.schema(STANDINGS).parquet(literal(self.folder.of_batch(batch, "standings")))
+        changed = written.where(F.col("looked_at_ms").isNotNull())
+        is_cleared = F.col("cleared_offset").isNotNull()
+        row = changed.agg(F.count_if(is_cleared).alias("cleared"), F.count_if("fired").alias("fired")).first()
+        total = row.cleared + row.fired if row else 0
+        if not total:
+            return [], 0
+        last = changed.orderBy(*(F.desc(name) for name in PARTITION)).limit(most).collect()
+        lines = [line for row in reversed(last) for line in lines_of(row, self.cluster)]
+        return lines[max(0, len(lines) - most) :], total
+
+    def standings(self) -> DataFrame:
+        sampled_ms = min(self.folder.note().sampled_ms, self.clock.wall_ms())
+        is_kept = F.col("at_ms") >= sampled_ms - FORGOTTEN_MS
+        times = {name: self._not_ahead(name) for name in ("at_ms", "since_ms", "alert_since_ms")}
+        return self.folder.read(STANDINGS, "standings").where(is_kept).withColumns(times)
+
+    def samples(self) -> KeptLogEnds:
+        if self._samples is None:
+            self._samples = KeptLogEnds().load(self.folder.read(LOG_ENDS, "samples").toArrow())
+        return self._samples
+
+    def _of_tables(self) -> tuple[DataFrame, LogEndLook]:
+        """Return the commits and the newest log ends in the tables, which already have those of the first batch."""
+        commits, ends = (self._since(name) for name in ("commits", "ends"))
+        grain = F.floor(F.col("observed_at_ms") / max(1, self.length // _MS // GRAINS))
+        start = F.coalesce("start_offset", F.lit(-1)).alias("start")
+        newest = F.max(F.struct("observed_at_ms", "end_offset", start)).alias("newest")
+        found = ends.groupBy("topic", "partition", grain).agg(newest)
+        topic, partition, at_ms, offset, start_at = found.select("topic", "partition", "newest.*").toArrow().columns
+        places = [*map(TopicPartition, topic.to_pylist(), partition.to_pylist())]
+        return _commits(commits), LogEndLook(places, at_ms.to_numpy(), offset.to_numpy(), start_at.to_numpy(), ())
+
+    def _since(self, name: str) -> DataFrame:
+        days = [day for day in self.tables.days(self.spark, name) if day >= self.since]
+        return self.tables.read(self.spark, name, days=days).where(F.col("cluster") == self.cluster)
+
+    def _not_ahead(self, name: str) -> Column:
+        """A timestamp in the future counts as the present, so that it does not stay the newest timestamp."""
+        now_ms = self.clock.wall_ms()
+        return F.when(F.col(name) > now_ms, now_ms).otherwise(F.col(name))
+
+    def _remember(self, note: StaleNote) -> None:
+        self.tables.require()
+        self.folder.remember(note)
+
+
+def _commits(records: DataFrame) -> DataFrame:
+    """Select the commits and tombstones. A tombstone has no ``offset``."""
+    chosen = records.where(F.col("tombstone").isNotNull())
+    offset = F.when(~F.col("tombstone"), F.col("offset")).alias("offset")
+    return chosen.select(*PARTITION, offset, F.col("log_ts_ms").alias("at_ms"), "log_offset")
