@@ -125,7 +125,7 @@ class Chain:
         self._karrot("pipeline", "run", "--once", "--only=derive", self._tables, *SPARK)
         asked = (self._tables, f"--group={GROUP}")
         self._tell("6. Offsets by minute, newest first:")
-        minutes = self._asked("history", "timeseries", *asked, "--metric=offset")
+        minutes = self._asked("history", "timeseries", *asked, "--metric=offset", "--order=desc")
         self._tell("7. Where the group stands, as kafka-consumer-groups --describe says it:")
         return minutes, self._asked("history", "describe", *asked)
 
