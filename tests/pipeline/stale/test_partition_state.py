@@ -60,7 +60,7 @@ class _Pair:
         """The state of the rule in Spark, as the plain rule has it."""
         judge = _judge(self.spark, self.place, print)
         standings, note = [(_CLUSTER, *row) for row in judge.standings().collect()], judge.folder.note()
-        samples = [[*each] for each in zip(*judge.samples().ends[1:], strict=True)]
+        samples = [[*each] for each in zip(*judge.samples().ends[1:3], strict=True)]
         sources, places = judge.samples().ends.source, [*judge.samples().places]
         of_place = {(_CLUSTER, *place): list[list[int]]() for place in places}
         for source, sample in zip(sources.tolist(), samples, strict=True):
