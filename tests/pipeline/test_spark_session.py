@@ -134,7 +134,7 @@ def test_under_spark_submit_stdout_is_only_the_result_and_the_log_is_short(tmp_p
             "--conf",
             "spark.ui.enabled=false",
         ),
-        *(_EXAMPLE, "compact", "--tables", tmp_path),
+        *(_EXAMPLE, "run", "--once", "--only=compact", "--tables", tmp_path),
     ]
     log = tmp_path.with_name("stderr.log")
     with log.open("wb") as stderr, subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=stderr) as job:
