@@ -17,7 +17,7 @@ from karrot.cli.options import config_option, json_option, name_option, pattern_
 from karrot.cli.pipeline import judging as to
 from karrot.cli.pipeline import spark_options as shared
 from karrot.cli.pipeline.job_errors import JobCommand
-from karrot.cli.pipeline.replaced_words import ReplacedWord, taken
+from karrot.cli.pipeline.replaced_words import ReplacedWord
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -322,18 +322,8 @@ def _tell(
         click.echo(f"karrot: {summary}", err=True)
 
 
-def _as_burrow(given: list[str]) -> list[str]:
-    """Return the arguments for ``evaluate``, which was a command with one judge."""
-    places = [to.STDOUT if each == "-" else each for each in taken(given, "--to")[-1:]]
-    return ["--judge", to.BURROW, *(["--to", *places] if places else []), *given]
-
-
-def _as_stale(_given: list[str]) -> list[str]:
-    raise Refused(
-        "karrot pipeline stale is a judge now, which reads Kafka and not the tables: instead of offsets --follow and "
-        "stale, run karrot pipeline offsets --judge stale --to webhook=URL --cluster NAME --bootstrap-servers HOST:PORT"
-    )
-
-
-REPLACED: Final = [ReplacedWord("evaluate", offsets, _as_burrow), ReplacedWord("stale", offsets, _as_stale)]
+REPLACED: Final = [
+    ReplacedWord("evaluate", offsets, "--judge", "burrow"),
+    ReplacedWord("stale", offsets, "--judge", "stale"),
+]
 """The commands that are judges now."""

@@ -1,60 +1,29 @@
-"""Keeps the words of earlier commands for one release: each prints the new call, and does it."""
-
-import re
-import shlex
-from collections.abc import Callable
-from typing import Any, Final
+"""Keeps the words of earlier commands for one release: each names the new call, and does it."""
 
 import click
 
-from karrot.text import redacted
-
-_SECRET: Final = re.compile(r"(?i)([^=]*(?:secret|password|token|access\.?key|credential|jaas)[^=]*=).+", re.DOTALL)
-"""``KEY=VALUE`` with a secret value, in an option such as --conf."""
-_PATH: Final = re.compile(r"(https?://[^/,]+)/[^,]+")
-"""The path of a web address, which is the secret of a webhook."""
-
 
 class ReplacedWord(click.Command):
-    """A word for a call of the command ``new``. The list of commands does not show it.
+    """A word for a call of the command ``new`` with the arguments ``first``. The list of commands does not show it."""
 
-    ``written`` gets a copy of the given arguments, which it may change, and returns the arguments for ``new``.
-    """
-
-    def __init__(self, name: str, new: click.Command, written: Callable[[list[str]], list[str]]) -> None:
+    def __init__(self, name: str, new: click.Command, *first: str) -> None:
         super().__init__(name, help=f"Replaced by karrot pipeline {new.name}.", hidden=True, add_help_option=False)
-        self.new, self.written = new, written
+        self.new, self.first = new, first
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep the arguments as they are, because only the new command knows its options."""
         ctx.args = [*args]
         return args
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Print the new call on standard error, without secrets, and run it."""
+    def invoke(self, ctx: click.Context) -> object:
+        """Name the new call on standard error, without the given arguments, which can be secrets, and run it."""
         parent = ctx.parent or ctx
-        group, args = parent.command_path, self.written([*ctx.args])
-        call = shlex.join([*group.split(), str(self.new.name), *map(_shown, args)])
-        click.echo(f"karrot: {group} {self.name} is replaced, and the next release removes it. Now: {call}", err=True)
-        with self.new.make_context(self.new.name, args, parent=parent) as called:
+        call = " ".join([parent.command_path, str(self.new.name), *self.first])
+        click.echo(
+            f"karrot: {parent.command_path} {self.name} is replaced, and the next release removes it. Now: {call}, "
+            "with the same options",
+            err=True,
+        )
+        # Of an option that is there twice, the last one counts.
+        with self.new.make_context(self.new.name, [*self.first, *ctx.args], parent=parent) as called:
             return self.new.invoke(called)
-
-
-def taken(args: list[str], option: str, *, is_flag: bool = False) -> list[str]:
-    """Remove an option from ``args``, and return its values: one for each time that it was given, "" for a flag."""
-    values, kept, left = list[str](), list[str](), iter(args)
-    for word in left:
-        if word == option:
-            values.append("" if is_flag else next(left, ""))
-        elif word.startswith(f"{option}="):
-            values.append(word.removeprefix(f"{option}="))
-        else:
-            kept.append(word)
-    args[:] = kept
-    return values
-
-
-def _shown(word: str) -> str:
-    """Return an argument without a secret value, a password in an address, and the path of a web address."""
-    shown = _SECRET.sub(r"\1***", word)
-    return _PATH.sub(r"\1/***", redacted(shown)) if "://" in shown else shown

@@ -20,7 +20,7 @@ from karrot.cli.options import Number, day_option, follow_option, json_option, n
 from karrot.cli.pipeline import spark_options as shared
 from karrot.cli.pipeline.job_errors import JobCommand, explained
 from karrot.cli.pipeline.offsets import OffsetsFromKafka
-from karrot.cli.pipeline.replaced_words import ReplacedWord, taken
+from karrot.cli.pipeline.replaced_words import ReplacedWord
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -282,16 +282,9 @@ def _explained(spark: "SparkSession", asked: Mapping[str, Any], step: str, error
     return failure._replace(code="source_away") if is_away else failure
 
 
-def _as_events(given: list[str]) -> list[str]:
-    follows = taken(given, "--follow", is_flag=True)
-    taken(given, "--once", is_flag=True)
-    every = taken(given, "--every")[-1:] or ["30s"]
-    return ["--only", "events", "--every", *every, *given] if follows else ["--once", "--only", "events", *given]
-
-
 REPLACED: Final = [
-    ReplacedWord("ingest", run, _as_events),
-    ReplacedWord("derive", run, lambda given: ["--once", "--only", "derive", *given]),
-    ReplacedWord("compact", run, lambda given: ["--once", "--only", "compact", *given]),
+    ReplacedWord("ingest", run, "--once", "--only", "events", "--every", "30s"),
+    ReplacedWord("derive", run, "--once", "--only", "derive"),
+    ReplacedWord("compact", run, "--once", "--only", "compact"),
 ]
 """The commands that were the steps of ``run``."""

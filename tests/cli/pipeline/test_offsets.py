@@ -101,19 +101,13 @@ def test_a_judge_without_a_receiver_prints_and_a_webhook_may_be_in_the_environme
 @pytest.mark.usefixtures("no_kafka")
 def test_words_of_earlier_commands_print_the_new_call() -> None:
     options = ["--cluster=c", "--tables=t", "--bootstrap-servers=localhost:1"]
-    for given, written in (
-        ([], []),
-        (["--to=-", "--once"], ["--to", "stdout"]),
-        (["--to", "tables"], ["--to", "tables"]),
-    ):
-        done = CliRunner().invoke(main, ["pipeline", "evaluate", *options, *given])
-        assert (done.exit_code, done.stdout) == (1, "")
-        once = [each for each in given if each == "--once"]
-        call = " ".join(["pipeline offsets --judge burrow", *written, *options, *once])
-        assert "evaluate is replaced, and the next release removes it. Now: " in done.stderr
-        assert f"{call}\n" in done.stderr
-        assert "Kafka at localhost:1 does not answer" in done.stderr
+    done = CliRunner().invoke(main, ["pipeline", "evaluate", *options, "--to", "tables"])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "evaluate is replaced, and the next release removes it. Now: " in done.stderr
+    assert "pipeline offsets --judge burrow, with the same options\n" in done.stderr
+    assert "Kafka at localhost:1 does not answer" in done.stderr
     done = CliRunner().invoke(main, ["pipeline", "stale", "--tables=t", "--webhook=http://hooks/s3cret"])
     assert done.exit_code == 2
-    assert "run karrot pipeline offsets --judge stale --to webhook=URL" in done.stderr
+    assert "pipeline offsets --judge stale, with the same options\n" in done.stderr
+    assert "No such option '--webhook'" in done.stderr
     assert "s3cret" not in done.stderr

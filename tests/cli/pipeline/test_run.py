@@ -105,22 +105,22 @@ def _context(*arguments: str) -> click.Context:
 
 
 @pytest.mark.parametrize(
-    ("word", "call"),
+    ("word", "follow", "only", "every_s"),
     [
-        ("ingest --archive a", "run --once --only events --archive a"),
-        ("ingest --once --archive a --json", "run --once --only events --archive a --json"),
-        ("ingest --follow --archive a", "run --only events --every 30s --archive a"),
-        ("ingest --every 5s --follow --archive a", "run --only events --every 5s --archive a"),
-        ("derive --day 2026-11-20 --wait 10m", "run --once --only derive --day 2026-11-20 --wait 10m"),
-        ("compact --convert --keep 30d", "run --once --only compact --convert --keep 30d"),
+        ("ingest --archive a", False, ["events"], 30),
+        ("ingest --once --archive a --json", False, ["events"], 30),
+        ("ingest --every 5s --follow --archive a", True, ["events"], 5),
+        ("derive --day 2026-11-20 --wait 10m", False, ["derive"], 900),
+        ("compact --convert --keep 30d", False, ["compact"], 900),
     ],
 )
-def test_each_former_command_is_a_call_of_run(word: str, call: str) -> None:
+def test_each_former_command_is_a_call_of_run(word: str, follow: bool, only: list[str], every_s: int) -> None:
     name, *given = word.split()
     [found] = [each for each in run.REPLACED if each.name == name]
-    assert found.written([*given]) == call.split()[1:]
-    context = _context(*call.split()[1:])
-    run._chosen(context, context.params)  # or raises
+    context = _context(*found.first, *given)
+    asked = context.params
+    assert (asked["follow"], asked["only"], asked["every"].total_seconds()) == (follow, only, every_s)
+    run._chosen(context, asked)  # or raises
 
 
 def test_the_help_has_the_options_of_each_step_in_a_section() -> None:
