@@ -6,11 +6,14 @@ processor time. The reporter expects the states of one event log with one clock.
 count as events of one log with the wall clock.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from random import Random
+from threading import Event
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -21,7 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StringType, StructField, StructType
 
 from karrot import telemetry
-from karrot.clock import Clock
+from karrot.clock import Clock, SystemClock
 from karrot.event import GroupKey
 from karrot.event_json_line import MalformedLine, decode, event_of
 from karrot.eventlog.base import Cursor, GroupState, Limits, StoredEvent
@@ -32,7 +35,7 @@ from karrot.pipeline.schemas_and_conversions import CORRUPT, GROUP, LINE, LONG, 
 from karrot.pipeline.store.hadoop_filesystem import read_text, write_text
 from karrot.pipeline.stream.streaming_queries import start_query
 from karrot.reporters.base import Context, ReportFailed
-from karrot.reporters.cloudwatch.boto_client import PutMetricData
+from karrot.reporters.cloudwatch.boto_client import PutMetricData, open_client
 from karrot.reporters.cloudwatch.data import Datum, Dimensions, MetricKey
 from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
 from karrot.reporters.cloudwatch.sender import Refusal, Sender, SendOutcome
@@ -66,19 +69,6 @@ class NoteStore(NamedTuple):
 
     recall: Callable[[str], bytes | None]
     remember: Callable[[str, bytes], None]
-
-
-def notes_beside(spark: SparkSession, checkpoint: str) -> NoteStore:
-    """Return a store of files in a folder next to the checkpoint. The files stay if the checkpoint is deleted."""
-
-    def path(name: str) -> str:
-        return f"{checkpoint.rstrip('/')}-notes/{name}.json"
-
-    def recall(name: str) -> bytes | None:
-        text = read_text(spark, path(name))
-        return None if text is None else text.encode()
-
-    return NoteStore(recall, lambda name, note: write_text(spark, path(name), note.decode()))
 
 
 class Published(NamedTuple):
@@ -170,30 +160,37 @@ class Publisher:
         context = Context("cloudwatch", {}, self._count, self.clock, self.clock.wall_ms, recall, remember)
         self._reporter = CloudWatchReporter(self.options, sender, context, self.random)
 
-    def publish(self, lines: Iterable[str]) -> Published:
-        """Send the lines in order, and retry until each line is sent, refused or too old. Raises `SendInterrupted`."""
-        self._groups, problem = {}, ""
-        heard = self._take(self._events(lines))
+    def publish(self, events: Iterable[StoredEvent], *, insists: bool = False) -> Published:
+        """Send the newest event of each group. Try once: the next call sends what is not too old by then.
+
+        With ``insists``, retry until each value is sent, refused or too old. Raises `SendInterrupted` then.
+        """
+        oldest_ms = self.clock.wall_ms() - 1000 * self.options.ttl_s
+        kept = {} if insists else {key: each for key, each in self._groups.items() if each.log_time_ms >= oldest_ms}
+        self._groups, problem = kept, ""
+        heard = self._take(events)
         while True:
             try:
                 self._reporter.publish(self._groups.values(), _BEGINNING, heard)
+                break
             except ReportFailed as failed:
-                problem = _said(failed)
+                problem = f"{failed.reason}: {failed.text}"
+                _log.warning("not everything was sent", code="send_incomplete", reason=problem)
+                if not insists:
+                    break
                 if self.wait(failed.retry_in_s or 0):
                     raise SendInterrupted(problem) from failed
-            else:
-                return self._published(problem)
+        counts = self._counts
+        return Published(counts["events"], counts["sent"], counts["calls"], dict(self._left_out), problem)
 
-    def offer(self, events: Iterable[StoredEvent]) -> Published:
-        """Send the newest event of each group, and try once. The next call tries again what is not too old by then."""
-        oldest_ms = self.clock.wall_ms() - 1000 * self.options.ttl_s
-        self._groups = {key: each for key, each in self._groups.items() if each.log_time_ms >= oldest_ms}
-        heard, problem = self._take(events), ""
-        try:
-            self._reporter.publish(self._groups.values(), _BEGINNING, heard)
-        except ReportFailed as failed:
-            problem = _said(failed)
-        return self._published(problem)
+    def decoded(self, lines: Iterable[str]) -> Iterator[StoredEvent]:
+        """Yield the events of lines, and count the lines that cannot be read."""
+        for line in lines:
+            try:
+                yield event_of(decode(line.encode()))
+            except (MalformedLine, UnicodeEncodeError) as error:
+                _log.warning("a line could not be read", code="line_unreadable", reason=str(error))
+                self._left_out["unreadable"] += 1
 
     def _take(self, events: Iterable[StoredEvent]) -> dict[str, int]:
         """Add events to the groups. Return the time of each cluster's last event from Burrow."""
@@ -213,20 +210,6 @@ class Publisher:
                 heard[event.cluster] = max(arrived.log_time_ms, heard.get(event.cluster, 0))
         return heard
 
-    def _published(self, problem: str) -> Published:
-        counts = self._counts
-        return Published(counts["events"], counts["sent"], counts["calls"], dict(self._left_out), problem)
-
-    def _events(self, lines: Iterable[str]) -> Iterator[StoredEvent]:
-        for line in lines:
-            try:
-                stored = event_of(decode(line.encode()))
-            except (MalformedLine, UnicodeEncodeError) as error:
-                _log.warning("a line could not be read", code="line_unreadable", reason=str(error))
-                self._left_out["unreadable"] += 1
-                continue
-            yield stored
-
     def _count(self, metric: telemetry.Metric, by: float, **labels: str) -> None:
         if metric is telemetry.REPORTER_DROPPED:
             self._left_out[labels["reason"]] += int(by)
@@ -234,22 +217,18 @@ class Publisher:
             self._counts["sent"] += int(by)
 
 
-def _said(failed: ReportFailed) -> str:
-    problem = f"{failed.reason}: {failed.text}"
-    _log.warning("not everything was sent", code="send_incomplete", reason=problem)
-    return problem
+def publisher_beside(spark: SparkSession, checkpoint: str, options: Options, stop: Event) -> Publisher:
+    """Return a publisher with notes in a folder next to the checkpoint. They stay if the checkpoint is deleted."""
 
+    def path(name: str) -> str:
+        return f"{checkpoint.rstrip('/')}-notes/{name}.json"
 
-def to_cloudwatch(
-    publisher: Publisher, tell: Callable[[Published], object]
-) -> Callable[[Iterable[StoredEvent]], Sequence[Any]]:
-    """Return a function that offers the verdicts of a batch to CloudWatch, and refuses none."""
+    def recall(name: str) -> bytes | None:
+        text = read_text(spark, path(name))
+        return None if text is None else text.encode()
 
-    def deliver(several: Iterable[StoredEvent]) -> Sequence[Any]:
-        tell(publisher.offer(several))
-        return ()
-
-    return deliver
+    notes = NoteStore(recall, lambda name, note: write_text(spark, path(name), note.decode()))
+    return Publisher(options, notes, SystemClock(), partial(open_client, options, os.environ), stop.wait)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,21 +242,21 @@ class Fanout:
     source: EventSource
     checkpoint: str
     publisher: Publisher
-    clock: Clock
-    tell: Callable[[Published], object] = lambda _published: None
+    tell: Callable[[Published], object]
 
     def start(self, every: timedelta | None = None) -> StreamingQuery:
         """Start the query and return. Skip segments that are too old. Raises what `EventSource.lines` raises."""
-        oldest_ms = self.clock.wall_ms() - 1000 * self.publisher.options.ttl_s - _CLOCKS_APART_MS
+        oldest_ms = self.publisher.clock.wall_ms() - 1000 * self.publisher.options.ttl_s - _CLOCKS_APART_MS
         written_since = F.col("written_at") >= F.lit(datetime.fromtimestamp(oldest_ms / 1000, UTC))
         return start_query(self.source.lines(self.spark).where(written_since), self.take, self.checkpoint, every)
 
     def take(self, lines: DataFrame, _batch: int) -> None:
-        now_ms = self.clock.wall_ms()
+        now_ms = self.publisher.clock.wall_ms()
         oldest_ms = now_ms - 1000 * self.publisher.options.ttl_s
         chosen = newest(lines, now_ms=now_ms, oldest_ms=oldest_ms).repartition(1)
         in_turn = chosen.sortWithinPartitions("first", "place").select("line")
-        self.tell(self.publisher.publish(row.line for row in in_turn.toLocalIterator()))
+        events = self.publisher.decoded(row.line for row in in_turn.toLocalIterator())
+        self.tell(self.publisher.publish(events, insists=True))
 
 
 def newest(lines: DataFrame, *, now_ms: int, oldest_ms: int) -> DataFrame:

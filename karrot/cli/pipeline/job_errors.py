@@ -88,14 +88,15 @@ def explained(error: Exception, asked: Mapping[str, Any]) -> "StepFailure | None
         error, ConnectorMissing | FileNotFoundError | NoRecords | NothingToReportError | PropertiesError
     )
     if isinstance(error, PySparkException | Py4JJavaError):
-        properties: Mapping[str, str] = {}
-        with suppress(PropertiesError):  # a job without Kafka did not read the file
-            properties = KafkaConnection.of((), asked.get("command_config")).properties
-        reason = without_values(why_it_failed(said or type(error).__name__), properties)
-    elif is_refused or isinstance(error, ClusterError | NothingToReplayError | OSError | of_store):
-        reason = f"Kafka: {said}" if isinstance(error, ClusterError) else _with_remedy(said)
+        reason = why_it_failed(said or type(error).__name__)
+    elif isinstance(error, ClusterError):
+        reason = f"Kafka at {','.join(asked['bootstrap_servers'])} does not answer: {said}"
+    elif is_refused or isinstance(error, NothingToReplayError | OSError | of_store):
+        reason = _with_remedy(said)
     else:
         return None
+    with suppress(PropertiesError):  # a job without Kafka did not read the file
+        reason = without_values(reason, KafkaConnection.of((), asked.get("command_config")).properties)
     code = "source_away" if isinstance(error, ClusterError | NoRecords) else "failed"
     code = "lease_held" if isinstance(error, LeaseHeld) else "disk_full" if _NO_SPACE.search(said) else code
     is_final = isinstance(error, ConnectorMissing | PropertiesError | OtherFormat) or _NO_HEAP in said

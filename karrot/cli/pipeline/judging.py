@@ -4,13 +4,12 @@ import logging
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -22,15 +21,17 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from karrot.pipeline.evaluate.bucket_state import EvaluateRules
+    from karrot.eventlog.base import StoredEvent
     from karrot.pipeline.evaluate.burrow_judge import JudgedBatch
     from karrot.pipeline.evaluate.metrics_and_health import EvaluateMetrics
-    from karrot.pipeline.evaluate.verdict_destinations import Deliver
+    from karrot.pipeline.evaluate.verdict_destinations import Deliver, RefusedVerdict
     from karrot.pipeline.offsets.job import Judge
-    from karrot.pipeline.publish_to_cloudwatch import Published
+    from karrot.pipeline.publish_to_cloudwatch import Publisher
     from karrot.pipeline.stale.stale_judge import DeliverySummary
     from karrot.pipeline.store.table_files import Tables
     from karrot.settings.options import CloudWatch
+
+    MakeJudges = Callable[[SparkSession, Tables, str, EvaluateMetrics, Event], list[Judge]]
 
 BURROW: Final = "burrow"
 STALE: Final = "stale"
@@ -93,18 +94,18 @@ def prints(judge: str, receivers: Mapping[str, str]) -> bool:
     return STDOUT in receivers or not any(_RECEIVERS[name][0] == judge for name in receivers)
 
 
-def _verdict_receivers(asked: Mapping[str, Any]) -> "dict[str, Deliver]":
+def _verdict_receivers(asked: Mapping[str, Any]) -> "list[Deliver]":
     """Return the receivers of verdicts that need no Spark. Raises Refused or ValueError."""
     from karrot.pipeline.evaluate.verdict_destinations import to_karrot, to_stream
 
-    found, receivers = dict[str, "Deliver"](), asked["receivers"]
+    receivers, found = asked["receivers"], list["Deliver"]()
     if prints(BURROW, receivers):
-        found[STDOUT] = to_stream(sys.stdout)
+        found.append(to_stream(sys.stdout))
     if url := receivers.get("karrot"):
         token = os.environ.get("KARROT_BURROW_TOKEN")
-        found["karrot"] = to_karrot(url, token, lists_all=asked["partitions"] == "all")
+        found.append(to_karrot(url, token, lists_all=asked["partitions"] == "all"))
     if topic := receivers.get("kafka"):
-        found["kafka"] = _topic(topic, asked)
+        found.append(_topic(topic, asked))
     return found
 
 
@@ -159,70 +160,57 @@ def _topic(topic: str, asked: Mapping[str, Any]) -> "Deliver":
     return to_topic(open_topic)
 
 
-@dataclass(frozen=True)
-class Judging:
-    """What the judges need: the options, the receivers that need no Spark, and the lines that were not delivered."""
+def judges_of(asked: Mapping[str, Any], unsent: list["DeliverySummary"]) -> "MakeJudges":
+    """Read the options, and return a function that makes the judges when Spark runs. Raises Refused or ValueError.
 
-    asked: Mapping[str, Any]
-    rules: "EvaluateRules"
-    verdicts: "Mapping[str, Deliver]"
-    alerts: Callable[[str], None]
-    cloudwatch: "CloudWatch | None"
-    unsent: list["DeliverySummary"] = field(default_factory=list)
+    ``unsent`` has the last batch whose alerts were not delivered.
+    """
+    from karrot.burrow.notification_rules import NameFilter, NotifierSettings
+    from karrot.pipeline.evaluate.bucket_state import EvaluateRules
 
-    @classmethod
-    def of(cls, asked: Mapping[str, Any]) -> Self:
-        """Read the options. Raises Refused or ValueError."""
-        from karrot.burrow.notification_rules import NameFilter, NotifierSettings
-        from karrot.pipeline.evaluate.bucket_state import EvaluateRules
+    interval_s = asked["send_interval"].total_seconds() if asked["send_interval"] else 0
+    rules = EvaluateRules(
+        asked["rules"],
+        NotifierSettings(asked["threshold"], send_interval=interval_s, send_close=True),
+        int(asked["expire_group"].total_seconds()),
+        lists_all=asked["partitions"] == "all",
+        groups=NameFilter.of(asked["group_allowlist"], asked["group_denylist"]),
+    )
+    receivers, cluster = asked["receivers"], asked["cluster"]
+    options = cloudwatch_options(asked["config"]) if CLOUDWATCH in receivers else None
+    verdicts, alerts = _verdict_receivers(asked), _alert_receivers(receivers)
 
-        interval_s = asked["send_interval"].total_seconds() if asked["send_interval"] else 0
-        rules = EvaluateRules(
-            asked["rules"],
-            NotifierSettings(asked["threshold"], send_interval=interval_s, send_close=True),
-            int(asked["expire_group"].total_seconds()),
-            lists_all=asked["partitions"] == "all",
-            groups=NameFilter.of(asked["group_allowlist"], asked["group_denylist"]),
-        )
-        receivers = asked["receivers"]
-        cloudwatch = cloudwatch_options(asked["config"]) if CLOUDWATCH in receivers else None
-        return cls(asked, rules, _verdict_receivers(asked), _alert_receivers(receivers), cloudwatch)
-
-    @property
-    def prints(self) -> bool:
-        return any(prints(judge, self.asked["receivers"]) for judge in self.asked["judges"])
-
-    def judges(
-        self,
-        spark: "SparkSession",
-        tables: "Tables",
-        checkpoint: str,
-        metrics: "EvaluateMetrics",
-        stop: Event,
+    def made(
+        spark: "SparkSession", tables: "Tables", checkpoint: str, metrics: "EvaluateMetrics", stop: Event
     ) -> "list[Judge]":
         from karrot.clock import SystemClock
         from karrot.pipeline.evaluate.burrow_judge import BurrowJudge, to_tables
-        from karrot.pipeline.publish_to_cloudwatch import Publisher, notes_beside, to_cloudwatch
+        from karrot.pipeline.publish_to_cloudwatch import publisher_beside
         from karrot.pipeline.stale.stale_judge import StaleJudge
-        from karrot.reporters.cloudwatch.boto_client import open_client
 
-        asked, cluster, verdicts = self.asked, self.asked["cluster"], [*self.verdicts.values()]
-        if TABLES in asked["receivers"]:
+        if TABLES in receivers:
             verdicts.append(to_tables(spark, tables, SystemClock()))
-        if self.cloudwatch is not None:
-            client, notes = partial(open_client, self.cloudwatch, os.environ), notes_beside(spark, checkpoint)
-            publisher = Publisher(self.cloudwatch, notes, SystemClock(), client, stop.wait)
-            verdicts.append(to_cloudwatch(publisher, _tell_cloudwatch))
-        since = (datetime.now(UTC) - asked["look_back"]).date()
+        if options is not None:
+            verdicts.append(_to_cloudwatch(publisher_beside(spark, checkpoint, options, stop)))
         burrow, stale = (f"{checkpoint}/{name}" for name in (BURROW, STALE))
-        seen = partial(_seen, metrics, burrow)
-        made: dict[str, Judge] = {
-            BURROW: BurrowJudge(spark, cluster, tables, burrow, self.rules, verdicts, seen=seen),
-            STALE: StaleJudge(
-                spark, cluster, tables, stale, asked["length"], since, self.alerts, partial(_tell_alerts, self.unsent)
-            ),
+        since, tell = (datetime.now(UTC) - asked["look_back"]).date(), partial(_tell_alerts, unsent)
+        judges: dict[str, Judge] = {
+            BURROW: BurrowJudge(spark, cluster, tables, burrow, rules, verdicts, seen=partial(_seen, metrics, burrow)),
+            STALE: StaleJudge(spark, cluster, tables, stale, asked["length"], since, alerts, tell),
         }
-        return [made[name] for name in asked["judges"]]
+        return [judges[name] for name in asked["judges"]]
+
+    return made
+
+
+def _to_cloudwatch(publisher: "Publisher") -> "Deliver":
+    def deliver(several: "Iterable[StoredEvent]") -> "Sequence[RefusedVerdict]":
+        published = publisher.publish(several)
+        if published.problem:
+            click.echo(f"karrot: {published}", err=True)
+        return ()
+
+    return deliver
 
 
 def _seen(metrics: "EvaluateMetrics", place: str, batch: "JudgedBatch") -> None:
@@ -233,11 +221,6 @@ def _seen(metrics: "EvaluateMetrics", place: str, batch: "JudgedBatch") -> None:
         one = shown(refused[0].consumer, getattr(sys.stderr, "encoding", None) or "utf-8")
         said = f"{receiver} refused {len(refused)} verdicts ({codes}), one of {one}; they are in {place}/refused"
         click.echo(f"karrot: {said}", err=True)
-
-
-def _tell_cloudwatch(published: "Published") -> None:
-    if published.problem:
-        click.echo(f"karrot: {published}", err=True)
 
 
 def _tell_alerts(unsent: list["DeliverySummary"], summary: "DeliverySummary") -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from karrot.pipeline.evaluate.metrics_and_health import EvaluateMetrics
     from karrot.pipeline.offsets.job import LandOffsets, OffsetsSummary
     from karrot.pipeline.offsets.log_ends import LogEndPolls, PollSummary
+    from karrot.pipeline.stale.stale_judge import DeliverySummary
     from karrot.pipeline.store.table_files import Tables
 
 _THRESHOLDS: Final = {"OK": 1, "WARN": 2, "ERR": 3}
@@ -154,10 +155,11 @@ def offsets(**asked: Any) -> None:
     """
     judges, follow = asked["judges"], asked["follow"]
     asked["follow"] = bool(judges) if follow is None else follow
-    reached = _reached(asked)
-    judging = valid(partial(to.Judging.of, asked))
+    reached, unsent = _reached(asked), list["DeliverySummary"]()
+    make_judges = valid(partial(to.judges_of, asked, unsent))
     if reached is not None:
-        require_answer(reached)
+        reached.kafka.partitions([])  # without an answer, Spark would retry for minutes
+    is_printed = any(to.prints(judge, asked["receivers"]) for judge in judges)
     with shared.started("offsets", asked) as (spark, unleased), ExitStack() as ending:
         from karrot.pipeline.store.write_lease import EVENTS, offsets_lease, writing
 
@@ -168,12 +170,12 @@ def offsets(**asked: Any) -> None:
         for lease in (offsets_lease(asked["cluster"]), *([EVENTS] if to.TABLES in asked["receivers"] else [])):
             tables = ending.enter_context(writing(spark, tables, lease, command, wait=asked["wait"], stop=stop))
         is_told = asked["follow"] and not asked["as_json"]
-        tell = partial(click.echo, err=judging.prints) if is_told else lambda _summary: None
+        tell = partial(click.echo, err=is_printed) if is_told else lambda _summary: None
         job = _Job(asked, spark, tables, stop, tell)
-        total = job.from_files() if reached is None else job.from_kafka(reached, judging)
-    click.echo(json.dumps(total.as_dict()) if asked["as_json"] else str(total), err=judging.prints)
-    if judging.unsent and not asked["follow"]:
-        raise NotDone(f"{judging.unsent[-1].unsent} lines were not delivered, run again: {judging.unsent[-1].problem}")
+        total = job.from_files() if reached is None else job.from_kafka(reached, make_judges)
+    click.echo(json.dumps(total.as_dict()) if asked["as_json"] else str(total), err=is_printed)
+    if unsent and not asked["follow"]:
+        raise NotDone(f"{unsent[-1].unsent} lines were not delivered, run again: {unsent[-1].problem}")
 
 
 def _reached(asked: Mapping[str, Any]) -> shared.Reached | None:
@@ -215,7 +217,7 @@ class _Job:
     def every(self) -> timedelta | None:
         return self.asked["every"] if self.asked["follow"] else None
 
-    def from_kafka(self, reached: shared.Reached, judging: to.Judging) -> "OffsetsSummary":
+    def from_kafka(self, reached: shared.Reached, make_judges: "to.MakeJudges") -> "OffsetsSummary":
         from karrot.clock import SystemClock
         from karrot.pipeline.evaluate.metrics_and_health import EvaluateMetrics
         from karrot.pipeline.stream.metrics_and_health_server import MetricValues
@@ -228,7 +230,7 @@ class _Job:
         work = OffsetsFromKafka(asked["cluster"], reached, ends_every, asked["json_topic"], tell)
         polls = work.polls(self.spark, self.tables, stop)
         job = work.job(self.spark, self.tables, polls, self.checkpoint, most=_MOST_RECORDS if follow else 0)
-        job.judges = judging.judges(self.spark, self.tables, self.checkpoint, metrics, stop)
+        job.judges = make_judges(self.spark, self.tables, self.checkpoint, metrics, stop)
         served = metrics if to.BURROW in judges else MetricValues(())
         with (
             shared.served(asked["metrics_port"], served, metrics.problem),
@@ -258,18 +260,6 @@ _MOST_RECORDS: Final = 10_000_000
 def default_checkpoint(tables: "Tables", cluster: str, judges: Sequence[str]) -> str:
     """Return a folder of its own for each set of judges, because a new judge has not seen the batches of the others."""
     return tables.checkpoint(f"{'+'.join(['kafka', *judges])}-{quote(cluster, safe='')}")
-
-
-def require_answer(reached: shared.Reached) -> None:
-    """Check that Kafka answers within 10 s. Raises NotDone. Without this check, Spark would retry for minutes."""
-    from karrot.watch.cluster_interface import ClusterError
-
-    try:
-        reached.kafka.partitions([])
-    except ClusterError as error:
-        brokers = reached.brokers
-        said = f"Kafka at {','.join(brokers.addresses)} does not answer: {error}"
-        raise NotDone(brokers.without_values(said)) from error
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
 """``karrot pipeline stream``: publishes events to CloudWatch from Spark."""
 
-import os
 import threading
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -52,19 +50,16 @@ def stream(**asked: Any) -> None:
         lost.extend([published] if published.is_lost else [])
 
     with shared.started("stream", asked) as (spark, tables):
-        from karrot.clock import SystemClock
-        from karrot.pipeline.publish_to_cloudwatch import Fanout, Publisher, notes_beside
+        from karrot.pipeline.publish_to_cloudwatch import Fanout, publisher_beside
         from karrot.pipeline.stream.streaming_queries import run_queries
-        from karrot.reporters.cloudwatch.boto_client import open_client
 
         if every is not None:
             # Replace the handlers of `started`, which would end the process in the middle of a batch.
             end_on_signals(stop)
-        events, clock = source(), SystemClock()
+        events = source()
         checkpoint = shared.checkpoint_in(spark, asked, tables.checkpoint(events.checkpoint("cloudwatch")))
-        client = partial(open_client, options, os.environ)
-        publisher = Publisher(options, notes_beside(spark, checkpoint), clock, client, stop.wait)
-        query = Fanout(spark, events, checkpoint, publisher, clock, tell).start(every)
+        publisher = publisher_beside(spark, checkpoint, options, stop)
+        query = Fanout(spark, events, checkpoint, publisher, tell).start(every)
         run_queries([query], stop=stop, follow=every is not None)
     if lost and every is None:
         raise NotDone(str(lost[-1]))

@@ -105,21 +105,21 @@ def _context(*arguments: str) -> click.Context:
 
 
 @pytest.mark.parametrize(
-    ("word", "follow", "only", "every_s"),
+    ("word", "expected"),
     [
-        ("ingest --archive a", False, ["events"], 30),
-        ("ingest --once --archive a --json", False, ["events"], 30),
-        ("ingest --every 5s --follow --archive a", True, ["events"], 5),
-        ("derive --day 2026-11-20 --wait 10m", False, ["derive"], 900),
-        ("compact --convert --keep 30d", False, ["compact"], 900),
+        ("ingest --archive a", (False, ["events"], 30)),
+        ("ingest --once --archive a --json", (False, ["events"], 30)),
+        ("ingest --every 5s --follow --archive a", (True, ["events"], 5)),
+        ("derive --day 2026-11-20 --wait 10m", (False, ["derive"], 900)),
+        ("compact --convert --keep 30d", (False, ["compact"], 900)),
     ],
 )
-def test_each_former_command_is_a_call_of_run(word: str, follow: bool, only: list[str], every_s: int) -> None:
+def test_each_former_command_is_a_call_of_run(word: str, expected: tuple[bool, list[str], int]) -> None:
     name, *given = word.split()
     [found] = [each for each in run.REPLACED if each.name == name]
     context = _context(*found.first, *given)
     asked = context.params
-    assert (asked["follow"], asked["only"], asked["every"].total_seconds()) == (follow, only, every_s)
+    assert (asked["follow"], asked["only"], asked["every"].total_seconds()) == expected
     run._chosen(context, asked)  # or raises
 
 
@@ -130,13 +130,17 @@ def test_the_help_has_the_options_of_each_step_in_a_section() -> None:
     assert not {name for _, names in run._STEPS.values() for name in names} - {each.name for each in run.run.params}
 
 
-ASKED = {"cluster": None, "source": "archive"}
+ASKED = {"bootstrap_servers": ["k:9092"]}
 
 
 @pytest.mark.parametrize(
     ("step", "error", "failure"),
     [
-        ("events", ClusterError("timeout", "timed out"), StepFailure("source_away", "Kafka: timed out")),
+        (
+            "events",
+            ClusterError("timeout", "timed out"),
+            StepFailure("source_away", "Kafka at k:9092 does not answer: timed out"),
+        ),
         ("events", NoRecords("no topic"), StepFailure("source_away", "no topic", is_refused=True)),
         ("events", FileNotFoundError("no archive"), StepFailure("source_away", "no archive", is_refused=True)),
         ("derive", FileNotFoundError("no file"), StepFailure("failed", "no file", is_refused=True)),

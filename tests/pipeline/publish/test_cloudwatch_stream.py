@@ -19,7 +19,7 @@ from karrot.event import Source
 from karrot.event_json_line import encode
 from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest
-from karrot.pipeline.publish_to_cloudwatch import NEWEST, Fanout, Published, Publisher, newest, notes_beside
+from karrot.pipeline.publish_to_cloudwatch import NEWEST, Fanout, Published, Publisher, newest, publisher_beside
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.streaming_queries import run_queries
 from karrot.reporters.cloudwatch.boto_client import open_client
@@ -75,17 +75,12 @@ class StreamRig:
         """Return the publisher of a new process, which knows only the checkpoint and the notes."""
         point_aws_at(self.fake, monkeypatch)
         options, checkpoint = options_of("cloudwatch", self.settings), str(self.place / "checkpoint")
-        publisher = Publisher(
-            options,
-            notes_beside(self.spark, checkpoint),
-            self.clock,
-            partial(open_client, options, aws_environment(self.fake.url)),
-            self._wait,
-            Random(1),
-        )
+        publisher = publisher_beside(self.spark, checkpoint, options, threading.Event())
+        client = partial(open_client, options, aws_environment(self.fake.url))
+        publisher = Publisher(options, publisher.notes, self.clock, client, self._wait, Random(1))
         told: list[Published] = []
         return kind(
-            self.spark, EventsFromArchive(str(self.place / "archive")), checkpoint, publisher, self.clock, told.append
+            self.spark, EventsFromArchive(str(self.place / "archive")), checkpoint, publisher, told.append
         ), told
 
     def stream(self, monkeypatch: pytest.MonkeyPatch) -> Published:
