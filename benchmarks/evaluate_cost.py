@@ -59,7 +59,7 @@ def main(partitions: int, minutes: int) -> None:
         sort_s, _ = _cpu(partial(np.lexsort, (commits.order, commits.partition, commits.group_key)))
         read_s = 0.0
         if minute:
-            read_s, state = _cpu(partial(BucketState.from_bytes, content, _ASKED.rules.intervals))
+            read_s, state = _cpu(partial(BucketState.from_bytes, content))
         take_s, state = _cpu(partial(take, state, NewRecords(commits, {}, {}), log_ends, _ASKED))
         judge_s, (state, sent) = _cpu(partial(BucketTask(_ASKED, "c", now * 1000, "batch").judge, state, log_ends))
         write_s, content = _cpu(state.to_bytes)

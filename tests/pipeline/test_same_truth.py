@@ -90,7 +90,7 @@ def test_judge(case: Case) -> None:
         ]
         log_ends = history.as_arrays()
         history.forget_old()
-        state = BucketState.from_bytes(state.to_bytes(), asked.rules.intervals)
+        state = BucketState.from_bytes(state.to_bytes())
         state = take(state, records_of(Batch(now_ms // 1000, {}, commits, {}, rebalances)), log_ends, asked)
         state, sent = BucketTask(asked, "c", now_ms + 3000, "batch").judge(state, log_ends)
         told += sent

@@ -15,6 +15,7 @@ from karrot.pipeline.evaluate.bucket_state import (
     LogEnds,
     Partitions,
     Texts,
+    index_of,
     owners_of,
     source_key,
 )
@@ -140,12 +141,8 @@ def _stored(new: NewRecords, log_ends: LogEnds, asked: EvaluateRules) -> tuple[N
 
 def _places_of(group_key: Ints, deleted: Mapping[int, int]) -> Ints:
     """Return the record offset of each group's tombstone; -1 for a group without a tombstone."""
-    if not deleted:
-        return np.full(len(group_key), -1, np.int64)
-    keys = np.array(sorted(deleted), np.int64)
-    places = np.array([deleted[key] for key in keys.tolist()], np.int64)
-    found = np.minimum(np.searchsorted(keys, group_key), len(keys) - 1)
-    return np.where(keys[found] == group_key, places[found], -1)
+    keys, places = np.array(sorted(deleted.items()), np.int64).reshape(-1, 2).T
+    return np.append(places, -1)[index_of(keys, group_key)]
 
 
 def _with_new_groups(groups: list[GroupMemory], commits: NewCommits) -> tuple[list[GroupMemory], Ints]:
@@ -184,11 +181,7 @@ def _with_new_partitions(partitions: Partitions, commits: NewCommits, group: Int
     )
     known = _ring_key(partitions.group, partitions.topic_key, partitions.partition)
     by_key = np.argsort(known)
-    if len(known):
-        found = np.minimum(np.searchsorted(known, keys, sorter=by_key), len(known) - 1)
-        rows = np.where(known[by_key[found]] == keys, by_key[found], -1)
-    else:
-        rows = np.full(len(keys), -1, np.int64)
+    rows = np.append(by_key, -1)[index_of(known[by_key], keys)]
     new = np.flatnonzero(rows < 0)
     rows[new] = len(known) + np.arange(len(new))
     each = first[new]

@@ -5,15 +5,15 @@ A bucket has all partitions of its groups. So a group's verdict needs no other b
 
 import json
 from collections.abc import Mapping
+from io import BytesIO
 from typing import Final, NamedTuple, Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from karrot.burrow.notification_rules import NameFilter, NotifiedGroup, NotifierSettings
 from karrot.burrow.rules import DEFAULT_EXPIRE_GROUP
-from karrot.event import OpenIncident
 from karrot.pipeline.evaluate.ring_arrays import RingArrays
 from karrot.pipeline.window_arrays.judge_windows import Bools, Ints, LogEndArrays
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
@@ -22,8 +22,8 @@ Texts = npt.NDArray[np.object_]
 Owners = Mapping[tuple[str, int], tuple[str, str]]
 """Maps a topic and partition to the host and client id of the member that owns the partition."""
 
-_SLOTS: Final = ("order", "offset", "timestamp_ms", "lag", "seen_ms")
-_VERSION: Final = b"4"
+STATE_VERSION: Final = 5
+"""The version of `BucketState.to_bytes`."""
 
 
 class Partitions(NamedTuple):
@@ -122,67 +122,22 @@ class BucketState(NamedTuple):
         return cls([], Partitions(nothing, nothing, np.zeros(0, np.object_), nothing, RingArrays.empty(0, intervals)))
 
     def to_bytes(self) -> bytes:
-        """Serialize the state: the version of the format, then the partitions as an Arrow stream.
-
-        The groups are JSON in the stream's metadata.
-        """
-        sink, table = pa.BufferOutputStream(), self._partition_table()
-        notified = ((each, each.notified) for each in self.groups)
-        groups = [[*each[:4], sent.incident, sent.last_open_ms, *each[5:]] for each, sent in notified]
-        table = table.replace_schema_metadata({"groups": json.dumps(groups)})
-        sink.write(_VERSION)
-        with pa.ipc.new_stream(sink, table.schema) as stream:
-            stream.write_table(table)
-        content: bytes = sink.getvalue().to_pybytes()
-        return content
+        """Serialize the state: a line of JSON with the groups and the names of the topics, then the arrays."""
+        group, topic_key, topic, partition, rings = self.partitions
+        keys, first, number = np.unique(topic_key, return_index=True, return_inverse=True)
+        sink = BytesIO()
+        sink.write(msgspec.json.encode((self.groups, topic[first].tolist())) + b"\n")
+        for column in (group, keys, number, partition, *rings):
+            np.save(sink, column)
+        return sink.getvalue()
 
     @classmethod
-    def from_bytes(cls, content: bytes, intervals: int) -> Self:
-        """Deserialize the state. Raises `ValueError` for another version or another number of slots in the rings."""
-        if content[:1] != _VERSION:
-            raise ValueError(f"the state has version {content[:1]!r}, and this Karrot reads {_VERSION!r}")
-        table = pa.ipc.open_stream(pa.BufferReader(content[1:])).read_all()
-        slots = table.schema.field("order").type.list_size
-        if slots != intervals:
-            raise ValueError(f"the state has rings of {slots} commits, and not of {intervals}")
-        groups = []
-        for key, name, commit_ms, listed, incident, open_ms, *rest in json.loads(table.schema.metadata[b"groups"]):
-            notified = NotifiedGroup(incident and OpenIncident(*incident), open_ms)
-            group = GroupMemory(key, name, commit_ms, listed, notified, *rest)
-            groups.append(group._replace(uncommitted=[Uncommitted(*each) for each in group.uncommitted]))
-        return cls(groups, _partitions(table, intervals))
-
-    def _partition_table(self) -> pa.Table:
-        rings = self.partitions.rings
-        columns = {
-            "group": pa.array(self.partitions.group),
-            "topic_key": pa.array(self.partitions.topic_key),
-            "topic": pa.array(self.partitions.topic, pa.string()),
-            "partition": pa.array(self.partitions.partition),
-            "filled": pa.array(rings.filled),
-        }
-        for name in _SLOTS:
-            slots = pa.array(getattr(rings, name).ravel())
-            columns[name] = pa.FixedSizeListArray.from_arrays(slots, rings.intervals)
-        return pa.table(columns)
-
-
-def _partitions(table: pa.Table, intervals: int) -> Partitions:
-    def ints(name: str) -> Ints:
-        column: Ints = table.column(name).to_numpy()
-        return column
-
-    columns = [*(_slots(table.column(name), intervals) for name in _SLOTS), ints("filled")]
-    # Partitions of a topic share one string. A worker may not have pandas, so this code uses Arrow.
-    topic = table.column("topic").combine_chunks().dictionary_encode()
-    names = np.array(topic.dictionary.to_pylist(), np.object_)
-    topics = names[topic.indices.to_numpy()]
-    return Partitions(ints("group"), ints("topic_key"), topics, ints("partition"), RingArrays(*columns))
-
-
-def _slots(column: pa.ChunkedArray, intervals: int) -> Ints:
-    flat: Ints = np.concatenate([np.zeros(0, np.int64), *(chunk.flatten().to_numpy() for chunk in column.chunks)])
-    return flat.reshape(-1, intervals)
+    def from_bytes(cls, content: bytes) -> Self:
+        source = BytesIO(content)
+        groups, names = msgspec.json.decode(source.readline(), type=tuple[list[GroupMemory], list[str]])
+        group, keys, number, partition, *rings = (np.load(source) for _ in range(4 + len(RingArrays._fields)))
+        topic = np.array(names, np.object_)[number]  # the partitions of a topic share one string
+        return cls(groups, Partitions(group, keys[number], topic, partition, RingArrays(*rings)))
 
 
 class EvaluateRules(NamedTuple):
@@ -216,10 +171,7 @@ class LogEnds(NamedTuple):
 
     def source_of(self, keys: Ints) -> Ints:
         """Return the index in ``keys`` of each given key; -1 for an unknown partition."""
-        if not len(self.keys):
-            return np.full(len(keys), -1, np.int64)
-        found = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return np.where(self.keys[found] == keys, found, -1)
+        return index_of(self.keys, keys)
 
     def only(self, keys: Ints) -> "LogEnds":
         """Return the log ends of the partitions with the given keys, and all ``topics``."""
@@ -237,6 +189,14 @@ class LogEnds(NamedTuple):
         first, stop = np.searchsorted(self.ends.source, [source, source + 1])
         stop = first + np.searchsorted(self.ends.observed_ms[first:stop], until_ms, side="right")
         return LogEndArrays(*(column[first:stop] for column in self.ends))
+
+
+def index_of(ascending: Ints, keys: Ints) -> Ints:
+    """Return the index in ``ascending`` of each key; -1 for a key that is not there."""
+    if not len(ascending):
+        return np.full(len(keys), -1, np.int64)
+    found = np.minimum(np.searchsorted(ascending, keys), len(ascending) - 1)
+    return np.where(ascending[found] == keys, found, -1)
 
 
 def source_key(topic_key: Ints, partition: Ints) -> Ints:

@@ -184,11 +184,9 @@ class BucketTask:
         return lambda before, new: self._after(before, new, shared.value)
 
     def _after(self, before: pa.Table, new: pa.Table, log_ends: LogEnds) -> pa.Table:
-        intervals = self.asked.rules.intervals
         bucket = (before if len(before) else new).column("bucket")[0].as_py()
-        state = BucketState.empty(intervals)
-        if len(before):
-            state = BucketState.from_bytes(before.column("state")[0].as_py(), intervals)
+        old, empty = before.column("state").to_pylist(), BucketState.empty(self.asked.rules.intervals)
+        state = BucketState.from_bytes(old[0]) if old else empty
         records = new_records(new)
         places = ((each.topic_key, each.partition) for each in (state.partitions, records.commits))
         members = {*(each.members for each in state.groups), *(each.members for each in records.members.values())}

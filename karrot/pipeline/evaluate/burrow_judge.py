@@ -26,8 +26,7 @@ from karrot.event import LagEvent
 from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.next_group_state import summarize
-from karrot.pipeline.evaluate.bucket_state import _VERSION as _STATE_VERSION
-from karrot.pipeline.evaluate.bucket_state import EvaluateRules
+from karrot.pipeline.evaluate.bucket_state import STATE_VERSION, EvaluateRules
 from karrot.pipeline.evaluate.bucket_verdicts import COMMIT, DELETION, MEMBER, OUT, BucketTask, StateSize
 from karrot.pipeline.evaluate.recent_log_ends import RecentLogEnds
 from karrot.pipeline.evaluate.verdict_destinations import Deliver, RefusedVerdict
@@ -144,7 +143,7 @@ class BurrowJudge:
     _log_ends: RecentLogEnds | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        first = BurrowNote(int(_STATE_VERSION), id=uuid.uuid4().hex, intervals=self.asked.rules.intervals)
+        first = BurrowNote(STATE_VERSION, id=uuid.uuid4().hex, intervals=self.asked.rules.intervals)
         self._folder = StateFolder(self.spark, self.place, first)
 
     def note(self) -> BurrowNote:

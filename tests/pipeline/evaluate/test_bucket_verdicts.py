@@ -60,7 +60,7 @@ def _compared(asked: EvaluateRules, seed: int, minutes: int = 60) -> list[LagEve
         history.add(look_of(samples, topics))
         log_ends = history.as_arrays()
         history.forget_old()
-        state = BucketState.from_bytes(state.to_bytes(), asked.rules.intervals)
+        state = BucketState.from_bytes(state.to_bytes())
         state = take(state, records_of(batch), log_ends, asked)
         state, told = BucketTask(asked, "c", batch.now * 1000, "batch").judge(state, log_ends)
         expected = model.take(batch)

@@ -221,7 +221,7 @@ def test_a_checkpoint_of_another_version_or_with_rings_of_another_length_is_refu
     state = tmp_path / "judge" / "state.json"
     state.parent.mkdir()
     state.write_bytes(msgspec.json.encode(msgspec.structs.replace(note, version=1)))
-    with pytest.raises(UnusableState, match="has version 1, and this Karrot reads version 4: use the Karrot"):
+    with pytest.raises(UnusableState, match="has version 1, and this Karrot reads version 5: use the Karrot"):
         judge(10).note()
     state.write_bytes(msgspec.json.encode(note))
     with pytest.raises(UnusableState, match="have 10 intervals, and --rules asks for 20: use the same intervals"):
