@@ -15,7 +15,7 @@ from karrot.text import count, counted, duration, iso_ms, to_minute
 
 if TYPE_CHECKING:
     from karrot.event import GroupKey
-    from karrot.pipeline.replay.incident_comparison import ReplayedIncident, RuleSetOutcome, Stall
+    from karrot.pipeline.replay.incident_comparison import ReplayedIncident, RuleSetOutcome, StatusRun
     from karrot.pipeline.replay.job import Replayed
 
 
@@ -169,7 +169,7 @@ def _groups_table(done: "Replayed") -> Iterator[str]:
     ]
     yield from PrintedTable([*_GROUPS, *sets], rows).lines()
     if len(groups) > _MOST_GROUPS:
-        yield f"and {len(groups) - _MOST_GROUPS} more groups (see --json and --output)"
+        yield f"and {len(groups) - _MOST_GROUPS} more groups (see --json)"
     yield ""
 
 
@@ -232,5 +232,5 @@ def _incident(one: "ReplayedIncident") -> dict[str, Any]:
     }
 
 
-def _stretch(one: "Stall | ReplayedIncident | Any") -> dict[str, Any]:
+def _stretch(one: "StatusRun | ReplayedIncident") -> dict[str, Any]:
     return {**one.group._asdict(), "from": iso_ms(one.from_ms), "to": iso_ms(one.to_ms)}

@@ -16,11 +16,13 @@ from karrot.event import GroupKey, Status
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 from karrot.text import counted, duration
 
-T = TypeVar("T", "Stall", "ReplayedIncident")
+T = TypeVar("T", "StatusRun", "ReplayedIncident")
 _NAMED = 3
 
 
-class RuleSetRun(NamedTuple):
+class StatusRun(NamedTuple):
+    """A time in which a group had one status, or a stand-still: its unread partition had the same committed offset."""
+
     group: GroupKey
     status: str
     from_ms: int
@@ -45,14 +47,6 @@ class ReplayedIncident:
     stood_still: bool
 
 
-class Stall(NamedTuple):
-    """A stand-still: a time in which a partition of a group had unread messages but its offset did not move."""
-
-    group: GroupKey
-    from_ms: int
-    to_ms: int
-
-
 @dataclass(frozen=True, slots=True)
 class RuleSetOutcome:
     """The result of one rule set. ``runs`` are the status runs with WARN or ERR.
@@ -64,11 +58,11 @@ class RuleSetOutcome:
     """
 
     rules: RuleSet
-    runs: Sequence[RuleSetRun]
+    runs: Sequence[StatusRun]
     incidents: Sequence[ReplayedIncident]
     delays: Sequence[float | None]
     shifts: Sequence[float | None]
-    missed: Sequence[Stall]
+    missed: Sequence[StatusRun]
     alone: int
 
     @property
@@ -90,7 +84,7 @@ class RuleSetOutcome:
 
 
 def compare(
-    rule_sets: Sequence[RuleSet], runs: Sequence[Sequence[RuleSetRun]], stood: Sequence[Stall], *, flap_s: int
+    rule_sets: Sequence[RuleSet], runs: Sequence[Sequence[StatusRun]], stood: Sequence[StatusRun], *, flap_s: int
 ) -> list[RuleSetOutcome]:
     """Compute the outcome of each rule set from its status runs. The first rule set is the baseline.
 
@@ -107,7 +101,7 @@ def compare(
     return outcomes
 
 
-def _incidents(runs: Sequence[RuleSetRun], stood: Sequence[Stall], flap_s: int) -> Iterator[ReplayedIncident]:
+def _incidents(runs: Sequence[StatusRun], stood: Sequence[StatusRun], flap_s: int) -> Iterator[ReplayedIncident]:
     by_group = _by_group(stood)
     for group, of_group in groupby(sorted(runs, key=attrgetter("group", "from_ms")), attrgetter("group")):
         ended_ms = None
@@ -125,14 +119,16 @@ def _incidents(runs: Sequence[RuleSetRun], stood: Sequence[Stall], flap_s: int) 
             ended_ms = to_ms
 
 
-def _unbroken(runs: Sequence[RuleSetRun]) -> Iterator[Sequence[RuleSetRun]]:
+def _unbroken(runs: Sequence[StatusRun]) -> Iterator[Sequence[StatusRun]]:
     """Split the status runs of a group at each gap. In a gap, the group was OK or gone."""
     cuts = [number for number, (one, other) in enumerate(pairwise(runs), 1) if one.to_ms < other.from_ms]
     for begin, end in pairwise([0, *cuts, len(runs)]):
         yield runs[begin:end]
 
 
-def _delays(what: Iterable[Stall | ReplayedIncident], incidents: Sequence[ReplayedIncident]) -> Iterator[float | None]:
+def _delays(
+    what: Iterable[StatusRun | ReplayedIncident], incidents: Sequence[ReplayedIncident]
+) -> Iterator[float | None]:
     """Yield, for each entry of ``what``, the seconds from its beginning to the first incident that overlaps it."""
     by_group = _by_group(incidents)
     for each in what:
@@ -141,7 +137,7 @@ def _delays(what: Iterable[Stall | ReplayedIncident], incidents: Sequence[Replay
         yield None if hit is None else (hit.from_ms - each.from_ms) / 1000
 
 
-def _overlap(one: Stall | ReplayedIncident, from_ms: int, to_ms: int) -> bool:
+def _overlap(one: StatusRun | ReplayedIncident, from_ms: int, to_ms: int) -> bool:
     return one.from_ms <= to_ms and from_ms <= one.to_ms
 
 
@@ -178,7 +174,7 @@ def _against(one: RuleSetOutcome, first: RuleSetOutcome) -> Iterator[str]:
         yield f"{one.rules.name} has {counted(one.alone, 'incident')} that {first.rules.name} does not have."
 
 
-def _named(stall: Stall) -> str:
+def _named(stall: StatusRun) -> str:
     at = datetime.fromtimestamp(stall.from_ms / 1000, UTC)
     lasted = duration((stall.to_ms - stall.from_ms) / 1000)
     return f"{stall.group.cluster}/{stall.group.consumer} at {at:%m-%d %H:%M} for {lasted}"

@@ -1,6 +1,7 @@
 """Runs ``karrot pipeline replay``: judges past commits by several sets of Burrow's rules, and compares the sets."""
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -9,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from karrot.event import GroupKey, Status
-from karrot.pipeline.replay.incident_comparison import RuleSetOutcome, RuleSetRun, Stall, compare
+from karrot.pipeline.replay.incident_comparison import RuleSetOutcome, StatusRun, compare
 from karrot.pipeline.replay.partition_status_changes import (
     STOOD_STILL,
     ReplayOptions,
@@ -58,7 +59,7 @@ class Replayed:
 
     span: VerdictTimes
     groups: int
-    standstills: Sequence[Stall]
+    standstills: Sequence[StatusRun]
     outcomes: Sequence[RuleSetOutcome]
 
 
@@ -135,15 +136,11 @@ def _span(ends: DataFrame, request: ReplayRequest) -> VerdictTimes:
 
 def _result(found: DataFrame, request: ReplayRequest, span: VerdictTimes) -> Replayed:
     bad = found.where(F.col("status") != Status.OK.name)
-    runs: list[list[RuleSetRun]] = [[] for _ in request.rule_sets]
-    stood: list[Stall] = []
+    runs = defaultdict[int, list[StatusRun]](list)
     for number, cluster, consumer, *rest in bad.sort("cluster", "consumer", "from_ms").collect():
-        run = RuleSetRun(GroupKey(cluster, consumer), *rest)
-        if number == STOOD_STILL:
-            stood.append(Stall(run.group, run.from_ms, run.to_ms))
-        else:
-            runs[number].append(run)
+        runs[number].append(StatusRun(GroupKey(cluster, consumer), *rest))
     groups = found.where(F.col("rules") == 0).select("cluster", "consumer").distinct().count()
     if not groups:
         raise NothingToReplayError("the chosen groups have no commits with known log ends in that time")
-    return Replayed(span, groups, stood, compare(request.rule_sets, runs, stood, flap_s=request.flap))
+    of_sets, stood = [runs[number] for number in range(len(request.rule_sets))], runs[STOOD_STILL]
+    return Replayed(span, groups, stood, compare(request.rule_sets, of_sets, stood, flap_s=request.flap))

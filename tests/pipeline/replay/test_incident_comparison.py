@@ -1,8 +1,7 @@
 from karrot.event import GroupKey
 from karrot.pipeline.replay.incident_comparison import (
     ReplayedIncident,
-    RuleSetRun,
-    Stall,
+    StatusRun,
     compare,
     sentences,
 )
@@ -16,8 +15,8 @@ def at(minute: float) -> int:
     return DAY_MS + int(minute * 60_000)
 
 
-def run(group: GroupKey, begin: float, end: float, status: str = "WARN", *, is_open: bool = False) -> RuleSetRun:
-    return RuleSetRun(group, status, at(begin), at(end), is_open)
+def run(group: GroupKey, begin: float, end: float, status: str = "WARN", *, is_open: bool = False) -> StatusRun:
+    return StatusRun(group, status, at(begin), at(end), is_open)
 
 
 def incident(
@@ -34,7 +33,7 @@ def incident(
 
 
 SETS = [RuleSet("burrow"), RuleSet("calm", 20)]
-STOOD = [Stall(ORDERS, at(58), at(80)), Stall(CLICKS, at(200), at(204))]
+STOOD = [run(ORDERS, 58, 80, "ERR"), run(CLICKS, 200, 204, "ERR")]
 RUNS = [
     [
         run(CLICKS, 5, 6),
