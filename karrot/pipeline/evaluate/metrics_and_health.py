@@ -6,73 +6,57 @@ from typing import Final
 from karrot.clock import Clock
 from karrot.pipeline.evaluate.burrow_judge import JudgedBatch
 from karrot.pipeline.stream.metrics_and_health_server import MetricValues
-from karrot.telemetry import Metric
+from karrot.telemetry import Metric, MetricKind
 from karrot.text import duration
 
-_CLUSTER: Final = ("cluster",)
-BATCHES: Final = Metric(
-    "karrot_evaluate_batches_total", "counter", "Batches that were judged, and whose verdicts were delivered.", _CLUSTER
+
+def _metric(name: str, kind: MetricKind, text: str, *labels: str) -> Metric:
+    return Metric(name, kind, text, ("cluster", *labels))
+
+
+BATCHES: Final = _metric(
+    "karrot_evaluate_batches_total", "counter", "Batches that were judged, and whose verdicts were delivered."
 )
-BATCH_SECONDS: Final = Metric(
+BATCH_SECONDS: Final = _metric(
     "karrot_evaluate_batch_seconds",
     "gauge",
     "Duration of the last judgement and the delivery of its verdicts, in seconds.",
-    _CLUSTER,
 )
-LAST_BATCH: Final = Metric(
+LAST_BATCH: Final = _metric(
     "karrot_evaluate_last_batch_timestamp_seconds",
     "gauge",
     "Time of the verdicts of the last batch. Before the first batch, the time at which the process started.",
-    _CLUSTER,
 )
-INTERVAL: Final = Metric(
-    "karrot_evaluate_interval_seconds", "gauge", "How often all groups are judged (--every), in seconds.", _CLUSTER
+INTERVAL: Final = _metric(
+    "karrot_evaluate_interval_seconds", "gauge", "How often all groups are judged (--every), in seconds."
 )
-GROUPS: Final = Metric(
-    "karrot_evaluate_groups", "gauge", "Consumer groups that have committed, in the last batch.", _CLUSTER
+GROUPS: Final = _metric("karrot_evaluate_groups", "gauge", "Consumer groups that have committed, in the last batch.")
+PARTITIONS: Final = _metric(
+    "karrot_evaluate_partitions", "gauge", "Partitions on which these groups have committed, one for each group."
 )
-PARTITIONS: Final = Metric(
-    "karrot_evaluate_partitions",
-    "gauge",
-    "Partitions on which these groups have committed, one for each group.",
-    _CLUSTER,
-)
-VERDICTS: Final = Metric(
+VERDICTS: Final = _metric(
     "karrot_evaluate_verdicts_total",
     "counter",
     "Verdicts by outcome, for each receiver. delivered: the receiver took it. refused: the receiver refused its "
     "content. Refused verdicts are kept in the checkpoint.",
-    ("cluster", "outcome"),
+    "outcome",
 )
-CATCHING_UP: Final = Metric(
+CATCHING_UP: Final = _metric(
     "karrot_evaluate_catching_up",
     "gauge",
     "1 while more records wait than a batch takes. The groups are not judged meanwhile, because their newest commits "
     "are not known yet.",
-    _CLUSTER,
 )
-UNREADABLE: Final = Metric(
+UNREADABLE: Final = _metric(
     "karrot_evaluate_unreadable_records_total",
     "counter",
     "Records of __consumer_offsets that could not be read. They are in the table quarantine.",
-    _CLUSTER,
 )
-LOG_END_FAILURES: Final = Metric(
-    "karrot_evaluate_log_end_failures_total", "counter", "Requests to Kafka for log end offsets that failed.", _CLUSTER
+LOG_END_FAILURES: Final = _metric(
+    "karrot_evaluate_log_end_failures_total", "counter", "Requests to Kafka for log end offsets that failed."
 )
 
-EVALUATE_METRICS: Final = (
-    BATCHES,
-    BATCH_SECONDS,
-    LAST_BATCH,
-    INTERVAL,
-    GROUPS,
-    PARTITIONS,
-    VERDICTS,
-    CATCHING_UP,
-    UNREADABLE,
-    LOG_END_FAILURES,
-)
+EVALUATE_METRICS: Final = tuple(metric for metric in tuple(globals().values()) if isinstance(metric, Metric))
 """Every metric of ``karrot pipeline offsets --judge burrow``. The service does not export these metrics."""
 
 

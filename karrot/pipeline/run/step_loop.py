@@ -65,16 +65,7 @@ LEASE_HELD_BY_OTHER: Final = Metric(
 _STEPS: Final = ("events", "offsets", "ends", "derive", "compact", "report")
 _CODES: Final = ("lease_held", "source_away", "disk_full", "failed")
 
-PIPELINE_METRICS: Final = (
-    TURNS,
-    FAILURES,
-    STEP_SECONDS,
-    ROWS,
-    LAST_SUCCESS,
-    NEWEST_EVENT,
-    INTERVAL,
-    LEASE_HELD_BY_OTHER,
-)
+PIPELINE_METRICS: Final = tuple(metric for metric in tuple(globals().values()) if isinstance(metric, Metric))
 """Every metric of ``karrot pipeline run``. The service does not export them."""
 
 
