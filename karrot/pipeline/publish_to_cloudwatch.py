@@ -231,32 +231,32 @@ def publisher_beside(spark: SparkSession, checkpoint: str, options: Options, sto
     return Publisher(options, notes, SystemClock(), partial(open_client, options, os.environ), stop.wait)
 
 
-@dataclass(frozen=True, slots=True)
-class Fanout:
-    """The job: publishes the newest events of each batch, and calls ``tell`` with the summary of the batch.
+def start_publishing(
+    spark: SparkSession,
+    source: EventSource,
+    checkpoint: str,
+    publisher: Publisher,
+    *,
+    tell: Callable[[Published], object],
+    every: timedelta | None = None,
+) -> StreamingQuery:
+    """Start a query that publishes the newest events of each batch, and calls ``tell`` with the summary of the batch.
 
-    A second job or the service must not publish the same groups at the same time.
+    Segments that are too old are skipped. A second job or the service must not publish the same groups at the same
+    time. Raises what `EventSource.lines` raises.
     """
+    wall_ms, ttl_ms = publisher.clock.wall_ms, 1000 * publisher.options.ttl_s
 
-    spark: SparkSession
-    source: EventSource
-    checkpoint: str
-    publisher: Publisher
-    tell: Callable[[Published], object]
-
-    def start(self, every: timedelta | None = None) -> StreamingQuery:
-        """Start the query and return. Skip segments that are too old. Raises what `EventSource.lines` raises."""
-        oldest_ms = self.publisher.clock.wall_ms() - 1000 * self.publisher.options.ttl_s - _CLOCKS_APART_MS
-        written_since = F.col("written_at") >= F.lit(datetime.fromtimestamp(oldest_ms / 1000, UTC))
-        return start_query(self.source.lines(self.spark).where(written_since), self.take, self.checkpoint, every)
-
-    def take(self, lines: DataFrame, _batch: int) -> None:
-        now_ms = self.publisher.clock.wall_ms()
-        oldest_ms = now_ms - 1000 * self.publisher.options.ttl_s
-        chosen = newest(lines, now_ms=now_ms, oldest_ms=oldest_ms).repartition(1)
+    def take(lines: DataFrame, _batch: int) -> None:
+        now_ms = wall_ms()
+        chosen = newest(lines, now_ms=now_ms, oldest_ms=now_ms - ttl_ms).repartition(1)
         in_turn = chosen.sortWithinPartitions("first", "place").select("line")
-        events = self.publisher.decoded(row.line for row in in_turn.toLocalIterator())
-        self.tell(self.publisher.publish(events, insists=True))
+        events = publisher.decoded(row.line for row in in_turn.toLocalIterator())
+        tell(publisher.publish(events, insists=True))
+
+    oldest = datetime.fromtimestamp((wall_ms() - ttl_ms - _CLOCKS_APART_MS) / 1000, UTC)
+    lines = source.lines(spark).where(F.col("written_at") >= F.lit(oldest))
+    return start_query(lines, take, checkpoint, every)
 
 
 def newest(lines: DataFrame, *, now_ms: int, oldest_ms: int) -> DataFrame:

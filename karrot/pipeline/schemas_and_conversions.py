@@ -53,7 +53,6 @@ _GROUP: Final = "cluster string, consumer string"
 _TOPIC_PARTITION: Final = "topic string, partition int"
 _PARTITION_MINUTE: Final = f"{_GROUP}, {_TOPIC_PARTITION}, minute timestamp"
 _RECORD: Final = "log_partition int, log_offset bigint, log_ts timestamp, log_ts_ms bigint"
-RECORD_COLUMNS: Final = tuple(_table(_RECORD).fieldNames())
 
 
 # --- What ingest writes ---

@@ -1,6 +1,5 @@
 """Makes the judges of ``karrot pipeline offsets`` and the receivers of their verdicts and alerts from the options."""
 
-import logging
 import os
 import sys
 from collections import Counter
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from karrot.cli.errors import Refused, stated
+from karrot.cli.options import secret
 from karrot.cli.print_table import shown
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 BURROW: Final = "burrow"
 STALE: Final = "stale"
+JUDGES: Final = (BURROW, STALE)
 STDOUT: Final = "stdout"
 TABLES: Final = "tables"
 CLOUDWATCH: Final = "cloudwatch"
@@ -55,14 +56,6 @@ _TWICE: Final = (
     "KARROT_REPORTERS has cloudwatch, so the service publishes to CloudWatch already, and every sample would count "
     "twice: remove cloudwatch from KARROT_REPORTERS"
 )
-
-
-def read_judges(_context: click.Context, option: click.Parameter, text: str | None) -> list[str]:
-    """Return the judges in a fixed order."""
-    named = [] if text is None else [each.strip() for each in text.split(",")]
-    if unknown := [name for name in named if name not in (BURROW, STALE)]:
-        raise click.BadParameter(f"{unknown[0]!r} is no judge: write {BURROW}, {STALE} or both", param=option)
-    return [judge for judge in (BURROW, STALE) if judge in named]
 
 
 def read_receivers(_context: click.Context, option: click.Parameter, text: str | None) -> dict[str, str]:
@@ -102,8 +95,7 @@ def _verdict_receivers(asked: Mapping[str, Any]) -> "list[Deliver]":
     if prints(BURROW, receivers):
         found.append(to_stream(sys.stdout))
     if url := receivers.get("karrot"):
-        token = os.environ.get("KARROT_BURROW_TOKEN")
-        found.append(to_karrot(url, token, lists_all=asked["partitions"] == "all"))
+        found.append(to_karrot(url, secret("KARROT_BURROW_TOKEN"), lists_all=asked["partitions"] == "all"))
     if topic := receivers.get("kafka"):
         found.append(_topic(topic, asked))
     return found
@@ -136,7 +128,6 @@ def cloudwatch_options(config: "Path | None") -> "CloudWatch":
         if "cloudwatch" in load(environ, config=config, strict=False).settings.reporters:
             raise Refused(_TWICE)
     logs.configure(loaded.settings.log, sys.stderr)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # py4j logs the errors that it raises
     return loaded.settings.cloudwatch
 
 
@@ -144,20 +135,14 @@ def _topic(topic: str, asked: Mapping[str, Any]) -> "Deliver":
     """Return the receiver for a topic, which connects only later. Raises Refused or ValueError."""
     from karrot.kafka import client_properties
     from karrot.pipeline.evaluate.verdict_destinations import to_topic
-    from karrot.reporters.kafka.reporter import TopicWriter
+    from karrot.reporters.kafka.producer import KafkaTopic
     from karrot.settings import types
     from karrot.settings.options import Kafka
 
     topic = types.checked(types.topic, "--to kafka=", topic)
     options = Kafka(asked["bootstrap_servers"], topic, asked["command_config"])
     client_properties.read(options.properties)
-
-    def open_topic() -> TopicWriter:
-        from karrot.reporters.kafka.producer import KafkaTopic
-
-        return KafkaTopic(options)
-
-    return to_topic(open_topic)
+    return to_topic(partial(KafkaTopic, options))
 
 
 def judges_of(asked: Mapping[str, Any], unsent: list["DeliverySummary"]) -> "MakeJudges":

@@ -78,7 +78,7 @@ _span = read_span(366 * 86_400)
 @click.option(
     "--judge",
     "judges",
-    callback=to.read_judges,
+    callback=shared.read_words("judge", to.JUDGES),
     metavar="burrow,stale",
     help="Judge all groups. burrow: by Burrow's rules, with the verdicts that Burrow sends. stale: an alert for each "
     "partition whose committed offset does not move while there are messages to read.",
@@ -183,15 +183,11 @@ def _reached(asked: Mapping[str, Any]) -> shared.Reached | None:
     to.require_judges(asked["judges"], asked["receivers"])
     is_kafka = asked["source"] == shared.KAFKA
     reached = shared.kafka_of(asked, "karrot-offsets") if is_kafka else None
-    needs_other = ("directory_in", "ends_input") if is_kafka else ("json_topic", "judges")
-    options = {
-        "directory_in": "--input",
-        "ends_input": "--ends-input",
-        "json_topic": "--json-topic",
-        "judges": "--judge",
-    }
-    if wrong := [name for name in needs_other if asked[name]]:
-        raise Refused(f"{options[wrong[0]]} needs --source {'parquet' if is_kafka else shared.KAFKA}")
+    of_files = {"--input": asked["directory_in"], "--ends-input": asked["ends_input"]}
+    of_kafka = {"--json-topic": asked["json_topic"], "--judge": asked["judges"]}
+    for option, given in (of_files if is_kafka else of_kafka).items():
+        if given:
+            raise Refused(f"{option} needs --source {'parquet' if is_kafka else shared.KAFKA}")
     if not is_kafka and asked["directory_in"] is None:
         raise Refused("--source parquet needs --input")
     return reached

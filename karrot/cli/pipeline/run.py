@@ -67,19 +67,12 @@ def _time_of_day(_context: click.Context, option: click.Parameter, text: str) ->
     raise click.BadParameter(f"{text!r} is not a time: write HH:MM or never", param=option)
 
 
-def _read_steps(_context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> list[str]:
-    named = [name for text in given for name in text.split(",")]
-    if unknown := [name for name in named if name not in _STEPS]:
-        raise click.BadParameter(f"{unknown[0]!r} is no step: write {', '.join(_STEPS)}", param=option)
-    return [step for step in _STEPS if step in named]
-
-
 @click.command(cls=RunCommand, short_help="Keep the tables up to date, in turns or once.")
 @follow_option("Run turns until Ctrl-C, or run one turn and end.", default=True)
 @click.option(
     "--only",
     multiple=True,
-    callback=_read_steps,
+    callback=shared.read_words("step", _STEPS),
     metavar="STEP,...",
     help="Run only these steps. Repeatable.  [default: events, derive and compact, and the steps with --offsets and "
     "--report]",

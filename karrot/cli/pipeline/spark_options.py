@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,19 @@ def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, 
         if not (key and equals):
             raise click.BadParameter(f"{key!r} is not KEY=VALUE")
     return {key: value for key, _, value in pairs}
+
+
+def read_words(kind: str, known: Collection[str]) -> Callable[[click.Context, click.Parameter, Any], list[str]]:
+    """Return a callback that reads words, with commas between them. It returns them in the order of ``known``."""
+
+    def read(_context: click.Context, option: click.Parameter, given: str | tuple[str, ...] | None) -> list[str]:
+        texts = given if isinstance(given, tuple) else [] if given is None else [given]
+        named = [word.strip() for text in texts for word in text.split(",")]
+        if unknown := [word for word in named if word not in known]:
+            raise click.BadParameter(f"{unknown[0]!r} is no {kind}: write {', '.join(known)}", param=option)
+        return [word for word in known if word in named]
+
+    return read
 
 
 read_spark_place = reads(lambda types: types.spark_place)
@@ -89,6 +102,8 @@ def checkpoint_in(spark: "SparkSession", asked: Mapping[str, Any], own: str) -> 
 @contextmanager
 def started(job: str, asked: Mapping[str, Any]) -> "Iterator[tuple[SparkSession, Tables]]":
     """Start Spark for a job, open its tables, and stop Spark after the job. Raises Refused if Spark cannot run."""
+    from py4j.protocol import Py4JError
+
     from karrot.pipeline.spark_session import SettingTooLate, SparkUnavailable, session
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # py4j logs the errors that it raises
@@ -104,16 +119,9 @@ def started(job: str, asked: Mapping[str, Any]) -> "Iterator[tuple[SparkSession,
 
         yield spark, Tables.at(spark, asked["directory"])
     finally:
-        _stop_session(spark)
+        with suppress(ConnectionError, Py4JError):  # a signal to the process group also ends the JVM
+            spark.stop()
         _on_signals(*before)
-
-
-def _stop_session(spark: "SparkSession") -> None:
-    """Stop Spark, if its JVM still runs. A signal to the process group also ends the JVM."""
-    from py4j.protocol import Py4JError
-
-    with suppress(ConnectionError, Py4JError):
-        spark.stop()
 
 
 def _on_signals(*handlers: Any) -> list[Any]:

@@ -50,7 +50,7 @@ def stream(**asked: Any) -> None:
         lost.extend([published] if published.is_lost else [])
 
     with shared.started("stream", asked) as (spark, tables):
-        from karrot.pipeline.publish_to_cloudwatch import Fanout, publisher_beside
+        from karrot.pipeline.publish_to_cloudwatch import publisher_beside, start_publishing
         from karrot.pipeline.stream.streaming_queries import run_queries
 
         if every is not None:
@@ -59,7 +59,7 @@ def stream(**asked: Any) -> None:
         events = source()
         checkpoint = shared.checkpoint_in(spark, asked, tables.checkpoint(events.checkpoint("cloudwatch")))
         publisher = publisher_beside(spark, checkpoint, options, stop)
-        query = Fanout(spark, events, checkpoint, publisher, tell).start(every)
+        query = start_publishing(spark, events, checkpoint, publisher, tell=tell, every=every)
         run_queries([query], stop=stop, follow=every is not None)
     if lost and every is None:
         raise NotDone(str(lost[-1]))

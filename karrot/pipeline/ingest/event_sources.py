@@ -33,10 +33,6 @@ class Segment(NamedTuple):
     promised: int
     written_on: date
 
-    def missing(self, lines: int) -> int:
-        """Count the lines that the segment lacks, compared with the number in its name."""
-        return max(0, self.promised - lines)
-
 
 @dataclass(frozen=True, slots=True)
 class EventsFromArchive:

@@ -7,7 +7,7 @@ checkpoint counts from 0 again and must not replace the batches of another check
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from datetime import date
 from threading import Event
 from typing import Final, Self
@@ -81,9 +81,6 @@ class IngestSummary:
             text += f"; {self.missing:,} lines are missing from {self.short_segments:,} short segments"
         return f"{text}; {self.lost:,} were deleted from the topic before they were read" if self.lost else text
 
-    def as_dict(self) -> dict[str, int]:
-        return asdict(self)
-
 
 @dataclass(slots=True)
 class Ingest:
@@ -149,7 +146,7 @@ class LineBatch:
         found = Counter[str]()
         for row in counted:
             found[plain_url(row.path)] += row.lines
-        missing = {one: lacks for one in self.segments if (lacks := one.missing(found[one.path]))}
+        missing = {one: lacks for one in self.segments if (lacks := one.promised - found[one.path]) > 0}
         good = [row for row in counted if not row.is_bad]
         days = {row.day for row in good}
         new, duplicates = self._new(good, days)

@@ -4,7 +4,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from threading import Event
@@ -52,7 +52,7 @@ class Jobs:
             summary = Ingest(self.spark, open_source(), tables, place_for(self.spark, checkpoint)).run(stop)
         quarantined = summary.quarantined + summary.short_segments
         rows = {"events": summary.events, "partitions": summary.partitions, "quarantine": quarantined}
-        return StepResult(str(summary), summary.as_dict(), rows)
+        return StepResult(str(summary), asdict(summary), rows)
 
     def offsets(self, cluster: str, job: Callable[[Tables], LandOffsets], stop: Event) -> StepResult:
         with self._leased(offsets_lease(cluster), stop) as tables:

@@ -43,7 +43,7 @@ _FILES = ["--source", "parquet", "--input", "there"]
         ([*_KAFKA, "--command-config", "{directory}/librdkafkas"], "sasl.password is a property of librdkafka"),
         pytest.param([*_KAFKA, "--command-config", "{directory}/none"], "cannot be read", id="a file that is missing"),
         ([*_FILES, "--judge", "stale"], "--judge needs --source kafka"),
-        ([*_KAFKA, "--judge", "burrow,watch"], "'watch' is no judge: write burrow, stale or both"),
+        ([*_KAFKA, "--judge", "burrow,watch"], "'watch' is no judge: write burrow, stale"),
         ([*_KAFKA, "--to", "stdout"], "--to stdout needs --judge burrow or stale"),
         ([*_KAFKA, "--judge", "stale", "--to", "tables"], "--to tables needs --judge burrow"),
         ([*_KAFKA, "--judge", "burrow", "--to", "webhook=http://k"], "--to webhook needs --judge stale"),

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,14 +12,22 @@ from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from karrot.event import Source
 from karrot.event_json_line import encode
 from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest
-from karrot.pipeline.publish_to_cloudwatch import NEWEST, Fanout, Published, Publisher, newest, publisher_beside
+from karrot.pipeline.publish_to_cloudwatch import (
+    NEWEST,
+    Published,
+    Publisher,
+    newest,
+    publisher_beside,
+    start_publishing,
+)
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.streaming_queries import run_queries
 from karrot.reporters.cloudwatch.boto_client import open_client
@@ -71,22 +79,31 @@ class StreamRig:
         at_ms = self.clock.wall - age_ms
         return segment_line(seq, received_at_ms=at_ms, observed_at_ms=at_ms, total_lag=lag, consumer=consumer)
 
-    def fanout(self, monkeypatch: pytest.MonkeyPatch, kind: type[Fanout] = Fanout) -> tuple[Fanout, list[Published]]:
-        """Return the publisher of a new process, which knows only the checkpoint and the notes."""
+    def start(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        told: list[Published],
+        wait: Callable[[float], bool] | None = None,
+        after: Callable[[], object] = lambda: None,
+    ) -> StreamingQuery:
+        """Publish with the publisher of a new process, which knows only the checkpoint and the notes."""
         point_aws_at(self.fake, monkeypatch)
         options, checkpoint = options_of("cloudwatch", self.settings), str(self.place / "checkpoint")
         publisher = publisher_beside(self.spark, checkpoint, options, threading.Event())
         client = partial(open_client, options, aws_environment(self.fake.url))
-        publisher = Publisher(options, publisher.notes, self.clock, client, self._wait, Random(1))
-        told: list[Published] = []
-        return kind(
-            self.spark, EventsFromArchive(str(self.place / "archive")), checkpoint, publisher, told.append
-        ), told
+        publisher = Publisher(options, publisher.notes, self.clock, client, wait or self._wait, Random(1))
+
+        def tell(published: Published) -> None:
+            told.append(published)
+            after()
+
+        source = EventsFromArchive(str(self.place / "archive"))
+        return start_publishing(self.spark, source, checkpoint, publisher, tell=tell)
 
     def stream(self, monkeypatch: pytest.MonkeyPatch) -> Published:
         """Publish all segments in one batch."""
-        job, told = self.fanout(monkeypatch)
-        run_queries([job.start()], stop=threading.Event(), follow=False)
+        told = list[Published]()
+        run_queries([self.start(monkeypatch, told)], stop=threading.Event(), follow=False)
         (published,) = told
         return published
 
@@ -160,29 +177,27 @@ def test_cloudwatch_and_the_tables_do_not_wait_for_each_other(
     rig.write(1, [rig.line(1, 5), b"no line of ours\n", rig.line(2, 7)])
     rig.fake.stand(UNAVAILABLE)
 
-    class Died(Fanout):
-        def take(self, lines: DataFrame, batch: int) -> None:
-            super().take(lines, batch)
-            raise InterruptedError("killed before the commit")
+    def dies() -> None:
+        raise InterruptedError("killed before the commit")
 
     def until_then(_seconds: float) -> bool:
         wait_for(lambda: ingest.total.events == 2, 120)
         rig.fake.clear()
         return False
 
-    job, told = rig.fanout(monkeypatch, Died)
-    job.publisher.wait = until_then
+    told = list[Published]()
     ingest = Ingest(spark, EventsFromArchive(str(tmp_path / "archive")), Tables(str(tmp_path / "tables")))
+    queries = [ingest.start(), rig.start(monkeypatch, told, until_then, dies)]
     with pytest.raises(StreamingQueryException, match="before the commit"):
-        run_queries([ingest.start(), job.start()], stop=threading.Event(), follow=False)
+        run_queries(queries, stop=threading.Event(), follow=False)
     assert (ingest.total.batches, ingest.total.events, ingest.total.quarantined) == (1, 2, 1)
     assert [(one.events, one.sent, one.is_lost, one.problem[:12]) for one in told] == [(1, 2, False, "unavailable:")]
 
     # A new process, which knows only the notes, gets the same batch again together with newer events.
     clock.advance(30_000)
     rig.write(4, [rig.line(4, 9), rig.line(3, 6, age_ms=40_000, consumer="late")])
-    job, told = rig.fanout(monkeypatch)
-    run_queries([job.start()], stop=threading.Event(), follow=False)
+    told.clear()
+    run_queries([rig.start(monkeypatch, told)], stop=threading.Event(), follow=False)
     assert told[0] == Published(events=1, left_out={"superseded": 2})
     assert [point.value for point in rig.fake.points("Karrot", "Lag", _GROUP)] == [7, 9]
 
