@@ -1,6 +1,7 @@
 """``karrot pipeline replay``: judges recorded commits by several sets of Burrow's rules, and compares the results."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -151,42 +152,31 @@ def replayed_lines(done: "Replayed") -> Iterator[str]:
 
 
 def _groups_table(done: "Replayed") -> Iterator[str]:
-    outcomes, groups = done.outcomes, _groups(done)
-    if not groups:
-        return
-    sets = [Column(safe(one.rules.name).upper(), f"set {at}", str, is_number=True) for at, one in enumerate(outcomes)]
-    rows = [
-        {
-            "cluster": group.cluster,
-            "group": group.consumer,
-            "standstills": sum(each.group == group for each in done.standstills),
-        }
-        | {
-            column.field: _in_short([each for each in one.incidents if each.group == group])
-            for column, one in zip(sets, outcomes, strict=True)
-        }
-        for group in groups[:_MOST_GROUPS]
-    ]
-    yield from PrintedTable([*_GROUPS, *sets], rows).lines()
-    if len(groups) > _MOST_GROUPS:
-        yield f"and {len(groups) - _MOST_GROUPS} more groups (see --json)"
-    yield ""
-
-
-def _groups(done: "Replayed") -> "Sequence[GroupKey]":
-    minutes: dict[GroupKey, list[float]] = {}
-    outcomes = done.outcomes
-    for number, one in enumerate(outcomes):
+    """Yield a row for each group with the time in incidents of each rule set. The most different groups come first."""
+    stood = Counter(each.group for each in done.standstills)
+    lasted_ms: dict[GroupKey, list[list[int]]] = {group: [[] for _ in done.outcomes] for group in stood}
+    for number, one in enumerate(done.outcomes):
         for each in one.incidents:
-            minutes.setdefault(each.group, [0.0] * len(outcomes))[number] += each.to_ms - each.from_ms
-    for stood in done.standstills:
-        minutes.setdefault(stood.group, [0.0] * len(outcomes))
-    return sorted(minutes, key=lambda group: (min(minutes[group]) - max(minutes[group]), -max(minutes[group]), group))
+            of_sets = lasted_ms.setdefault(each.group, [[] for _ in done.outcomes])
+            of_sets[number].append(each.to_ms - each.from_ms)
 
+    def order(group: "GroupKey") -> tuple[Any, ...]:
+        totals = [*map(sum, lasted_ms[group])]
+        return min(totals) - max(totals), -max(totals), group
 
-def _in_short(incidents: "Sequence[ReplayedIncident]") -> str:
-    minutes = sum(each.to_ms - each.from_ms for each in incidents) / 60_000
-    return f"{len(incidents)} ({minutes:,.0f} min)" if incidents else "0"
+    rows = list[dict[str, Any]]()
+    for group in sorted(lasted_ms, key=order)[:_MOST_GROUPS]:
+        shown = (f"{len(each)} ({sum(each) / 60_000:,.0f} min)" if each else "0" for each in lasted_ms[group])
+        sets = {f"set {number}": text for number, text in enumerate(shown)}
+        rows.append({"cluster": group.cluster, "group": group.consumer, "standstills": stood[group], **sets})
+    if not rows:
+        return
+    names = [safe(one.rules.name).upper() for one in done.outcomes]
+    columns = [Column(name, f"set {number}", str, is_number=True) for number, name in enumerate(names)]
+    yield from PrintedTable([*_GROUPS, *columns], rows).lines()
+    if len(lasted_ms) > _MOST_GROUPS:
+        yield f"and {len(lasted_ms) - _MOST_GROUPS} more groups (see --json)"
+    yield ""
 
 
 def replayed_json(done: "Replayed") -> dict[str, Any]:
