@@ -475,8 +475,9 @@ _STALE = (
 def stale(asked: _Asked, at: datetime, stale_for: timedelta, look_back: timedelta) -> _Answer:
     """List the partitions whose committed offset did not move while there were messages to read.
 
-    A partition counts as stale by the same rule as in `karrot pipeline stale`. The exit code is 0 even if no partition
-    is stale. It is 1 if the group has no commit within --look-back, because its state is then unknown.
+    A partition counts as stale by the same rule as with `karrot pipeline offsets --judge stale`. The exit code is 0
+    even if no partition is stale. It is 1 if the group has no commit within --look-back, because its state is then
+    unknown.
     """
     found = asked.history.stale(at, stale_for, look_back=look_back, **asked.names)
     if found.committed_at is None:
