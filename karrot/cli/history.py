@@ -313,6 +313,7 @@ _INCIDENTS = (
     _range_options,
     _limit_option,
     _order_option("The order of the incidents.", "newest", "oldest", "peak_lag", "longest"),
+    short_help="List the incidents in a range of time.",
 )
 def incidents(asked: _Asked, since: datetime, until: datetime, order: str) -> _Answer:
     """List the incidents in a range of time, including the incidents that are still open.
@@ -416,7 +417,12 @@ def _owner(row: Mapping[str, Any]) -> str:
 _DESCRIBED = (*OFFSETS, Column("OWNER", text=_owner))
 
 
-@_query(_required_group_option, _at_option, _look_back_option)
+@_query(
+    _required_group_option,
+    _at_option,
+    _look_back_option,
+    short_help="Print a group as kafka-consumer-groups --describe does.",
+)
 def describe(asked: _Asked, at: datetime, look_back: timedelta) -> _Answer:
     """Print a group as kafka-consumer-groups --describe does, now or at a past moment.
 
