@@ -313,6 +313,7 @@ _INCIDENTS = (
     _range_options,
     _limit_option,
     _order_option("The order of the incidents.", "newest", "oldest", "peak_lag", "longest"),
+    short_help="List the incidents in a range of time.",
 )
 def incidents(asked: _Asked, since: datetime, until: datetime, order: str) -> _Answer:
     """List the incidents in a range of time, including the incidents that are still open.
@@ -416,7 +417,12 @@ def _owner(row: Mapping[str, Any]) -> str:
 _DESCRIBED = (*OFFSETS, Column("OWNER", text=_owner))
 
 
-@_query(_required_group_option, _at_option, _look_back_option)
+@_query(
+    _required_group_option,
+    _at_option,
+    _look_back_option,
+    short_help="Print a group as kafka-consumer-groups --describe does.",
+)
 def describe(asked: _Asked, at: datetime, look_back: timedelta) -> _Answer:
     """Print a group as kafka-consumer-groups --describe does, now or at a past moment.
 
@@ -475,8 +481,9 @@ _STALE = (
 def stale(asked: _Asked, at: datetime, stale_for: timedelta, look_back: timedelta) -> _Answer:
     """List the partitions whose committed offset did not move while there were messages to read.
 
-    A partition counts as stale by the same rule as in `karrot pipeline stale`. The exit code is 0 even if no partition
-    is stale. It is 1 if the group has no commit within --look-back, because its state is then unknown.
+    A partition counts as stale by the same rule as with `karrot pipeline offsets --judge stale`. The exit code is 0
+    even if no partition is stale. It is 1 if the group has no commit within --look-back, because its state is then
+    unknown.
     """
     found = asked.history.stale(at, stale_for, look_back=look_back, **asked.names)
     if found.committed_at is None:

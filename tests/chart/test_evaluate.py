@@ -63,14 +63,12 @@ def test_the_pod_is_that_of_the_pipeline_but_for_its_own_settings() -> None:
     assert pods[0] == pods[1]
 
 
-def test_the_checkpoint_can_be_elsewhere_and_needs_no_tables() -> None:
-    elsewhere = {"evaluate": EVALUATE | {"checkpoint": "s3://lag/evaluate"}}
-    both = _values() | elsewhere
-    assert [each for each in _container(both)["args"] if each.startswith(("--tables", "--checkpoint"))] == [
+def test_the_checkpoint_can_be_outside_the_tables() -> None:
+    elsewhere = _values(checkpoint="s3://lag/evaluate")
+    assert [each for each in _container(elsewhere)["args"] if each.startswith(("--tables", "--checkpoint"))] == [
         "--tables=s3://lag/tables",
         "--checkpoint=s3://lag/evaluate",
     ]
-    assert "--tables=s3://lag/evaluate" in _container(elsewhere)["args"]
 
 
 def test_the_token_comes_from_the_secret_that_karrot_reads() -> None:
@@ -126,12 +124,19 @@ def _egress(policy: Object) -> list[tuple[str, list[Any]]]:
     [("http://karrot.lag:5000", 5000), ("https://karrot.example.com/burrow", 443), ("http://karrot.example.com", 80)],
 )
 def test_a_network_policy_lets_the_driver_reach_another_karrot(to: str, port: int) -> None:
-    values = {"networkPolicy": {"enabled": True}, "evaluate": EVALUATE | {"to": to, "checkpoint": "/lag/evaluate"}}
+    values = {"networkPolicy": {"enabled": True}, "pipeline": {"tables": "/lag/tables"}}
+    values |= {"evaluate": EVALUATE | {"to": to}}
     assert f"--to=karrot={to}" in _container(values)["args"]
     manifests = render_chart("karrot", values)
     policy, own = (only_object(manifests, "NetworkPolicy", name) for name in (NAME, "karrot"))
     assert _egress(policy) == [("any", [53, 53]), ("any", [port]), ("any", [9092])]
     assert {"podSelector": policy["spec"]["podSelector"]} not in own["spec"]["ingress"][0]["from"]
+
+
+@pytest.mark.parametrize("checkpoint", ["", "/lag/evaluate"])
+def test_a_network_policy_lets_the_driver_write_tables_in_s3(checkpoint: str) -> None:
+    manifests = render_chart("karrot", _values(checkpoint=checkpoint) | {"networkPolicy": {"enabled": True}})
+    assert ("any", [443]) in _egress(only_object(manifests, "NetworkPolicy", NAME))
 
 
 REFUSED: dict[str, tuple[Object, str]] = {
@@ -144,9 +149,9 @@ REFUSED: dict[str, tuple[Object, str]] = {
         _values(bootstrapServers=["kafka"]),
         'evaluate.bootstrapServers has "kafka": write HOST:PORT',
     ),
-    "no place for the checkpoint": (
-        {"evaluate": EVALUATE},
-        "evaluate.enabled needs a place for the checkpoint that outlives the pod: set evaluate.checkpoint",
+    "no place for the commits": (
+        {"evaluate": EVALUATE | {"checkpoint": "s3://lag/evaluate"}},
+        "evaluate.enabled needs pipeline.tables, such as s3://lag/tables",
     ),
     "a password without a token": (
         _values() | {"auth": {"username": "burrow", "password": "secret"}},

@@ -79,8 +79,8 @@
 {{- if or (empty .bootstrapServers) (empty .cluster) }}
 {{- fail "evaluate.enabled needs evaluate.bootstrapServers (Kafka's address) and evaluate.cluster (the cluster's name)" }}
 {{- end }}
-{{- if not (or .checkpoint $.Values.pipeline.tables) }}
-{{- fail "evaluate.enabled needs a place for the checkpoint that outlives the pod: set evaluate.checkpoint, such as s3://lag/evaluate, or pipeline.tables" }}
+{{- if not $.Values.pipeline.tables }}
+{{- fail "evaluate.enabled needs pipeline.tables, such as s3://lag/tables: the command writes the commits and its checkpoint there" }}
 {{- end }}
 {{- if and $.Values.watch.enabled (empty .to) (eq $.Values.watch.cluster .cluster) }}
 {{- fail (printf "watch.cluster and evaluate.cluster are both %q: Karrot would report each incident twice; turn off watch or evaluate" .cluster) }}

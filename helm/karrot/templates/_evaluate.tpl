@@ -3,7 +3,7 @@
 {{- default (include "karrot.url" .) .Values.evaluate.to }}
 {{- end }}
 
-{{/* All arguments of the container, as YAML. The tables are only the place of the default checkpoint. */}}
+{{/* All arguments of the container, as YAML. */}}
 {{- define "karrot.evaluateArgs" -}}
 {{- $evaluate := .Values.evaluate -}}
 {{- $args := list "pipeline" "offsets" "--judge=burrow" (printf "--cluster=%s" $evaluate.cluster) }}
@@ -15,7 +15,7 @@
 {{- $args = append $args (printf "--every=%s" $evaluate.every) }}
 {{- $args = append $args (printf "--metrics-port=%v" $evaluate.metricsPort) }}
 {{- $args = append $args "--wait=2m" }}{{/* in S3, the lease of a pod that was killed ends after a minute */}}
-{{- $args = append $args (printf "--tables=%s" (default $evaluate.checkpoint .Values.pipeline.tables)) }}
+{{- $args = append $args (printf "--tables=%s" .Values.pipeline.tables) }}
 {{- with $evaluate.checkpoint }}{{ $args = append $args (printf "--checkpoint=%s" .) }}{{ end }}
 {{- $conf := mergeOverwrite (deepCopy (default dict .Values.pipeline.conf)) (deepCopy (default dict $evaluate.conf)) }}
 {{- toYaml (concat $args (include "karrot.sparkConf" $conf | fromYamlArray) (default list $evaluate.args)) }}

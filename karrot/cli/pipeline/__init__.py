@@ -19,10 +19,13 @@ _WORDS = ", ".join(str(each.name) for each in _REPLACED)
         stream.stream,
         *_REPLACED,
     ],
-    epilog=f"Words of earlier releases, which print the new call and do it: {_WORDS}.",
+    epilog=f"Words of earlier releases, which print the new call: {_WORDS}, {stream.stream.name}.",
 )
 def pipeline() -> None:
     """Write tables of events and committed offsets with Spark.
+
+    Keep one process running beside karrot serve: karrot pipeline run. Without Burrow and karrot watch, also keep karrot
+    pipeline offsets --judge burrow --to karrot=URL.
 
     These commands need the extra "spark" and Java 17 or newer (Debian: default-jre-headless). On a cluster, start the
     same commands with spark-submit.

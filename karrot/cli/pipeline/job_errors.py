@@ -131,6 +131,10 @@ def _error_in(said: str) -> str:
 
 
 def _errors(said: str) -> list[str]:
-    """Return the errors in Spark's message, with the names of their classes. The cause comes last."""
-    named = ((name.rpartition(".")[2], message) for name, message in _NAMED.findall(said))
-    return [f"{name}: {message}" for name, message in named if name not in _CARRIERS]
+    """Return the errors in Spark's message. The cause comes last. Karrot's own errors need no name of a class."""
+    named = ((name.rpartition(".")[2], name, message) for name, message in _NAMED.findall(said))
+    return [
+        message if full.startswith("karrot.") else f"{name}: {message}"
+        for name, full, message in named
+        if name not in _CARRIERS
+    ]

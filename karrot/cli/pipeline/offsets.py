@@ -16,7 +16,6 @@ from karrot.cli.errors import NotDone, Refused, end_on_signals, valid
 from karrot.cli.options import config_option, json_option, name_option, pattern_option, read_span
 from karrot.cli.pipeline import judging as to
 from karrot.cli.pipeline import spark_options as shared
-from karrot.cli.pipeline.job_errors import JobCommand
 from karrot.cli.pipeline.replaced_words import ReplacedWord
 
 if TYPE_CHECKING:
@@ -29,10 +28,32 @@ if TYPE_CHECKING:
     from karrot.pipeline.store.table_files import Tables
 
 _THRESHOLDS: Final = {"OK": 1, "WARN": 2, "ERR": 3}
+_JUDGES: Final = {
+    to.BURROW: (
+        "sends the verdicts of Burrow's rules",
+        (
+            "rules",
+            "threshold",
+            "partitions",
+            "group_allowlist",
+            "group_denylist",
+            "send_interval",
+            "expire_group",
+            "config",
+        ),
+    ),
+    to.STALE: ("sends an alert when an offset stops moving", ("length", "look_back")),
+}
+"""The judges: what each does, and the options that only it has."""
+
 _span = read_span(366 * 86_400)
 
 
-@click.command(cls=JobCommand, short_help="Write committed offsets to the tables, and judge the groups.")
+@click.command(
+    cls=shared.CommandInSections,
+    sections={f"The judge {judge} {does}": names for judge, (does, names) in _JUDGES.items()},
+    short_help="Write committed offsets to the tables, and judge the groups.",
+)
 @click.option(
     "--source",
     type=click.Choice([shared.KAFKA, "parquet"]),
@@ -104,7 +125,7 @@ _span = read_span(366 * 86_400)
     type=click.Choice([*_THRESHOLDS]),
     default="OK",
     callback=lambda _context, _option, word: _THRESHOLDS[word],
-    help="Lowest status that burrow sends.",
+    help="Lowest status of a verdict that is sent.",
 )
 @click.option(
     "--partitions",
@@ -112,14 +133,12 @@ _span = read_span(366 * 86_400)
     default="all",
     help="Which partitions a verdict lists. Burrow lists the bad ones, which are worse than OK.",
 )
-@pattern_option("--group-allowlist", help="Let burrow judge only groups whose names match.")
-@pattern_option("--group-denylist", help="Let burrow not judge groups whose names match.")
+@pattern_option("--group-allowlist", help="Judge only groups whose names match.")
+@pattern_option("--group-denylist", help="Do not judge groups whose names match.")
 @click.option(
     "--send-interval", callback=_span, help="Send a group's verdict at most this often.  [default: each time]"
 )
-@click.option(
-    "--expire-group", default="7d", callback=_span, help="Let burrow forget a group this long after its last commit."
-)
+@click.option("--expire-group", default="7d", callback=_span, help="Forget a group this long after its last commit.")
 @config_option
 @click.option(
     "--stale-for",
@@ -132,9 +151,10 @@ _span = read_span(366 * 86_400)
     "--look-back",
     default="1d",
     callback=_span,
-    help="How far back the first run of stale reads the tables, rounded up to whole days.",
+    help="How far back the first run reads the tables, rounded up to whole days.",
 )
-def offsets(**asked: Any) -> None:
+@click.pass_context
+def offsets(context: click.Context, /, **asked: Any) -> None:
     """Write the records of __consumer_offsets to the tables "commits", "members", "ends" and "quarantine".
 
     With --judge, the command also judges every consumer group in each batch. It needs no Burrow and no ZooKeeper. A
@@ -155,6 +175,9 @@ def offsets(**asked: Any) -> None:
     """
     judges, follow = asked["judges"], asked["follow"]
     asked["follow"] = bool(judges) if follow is None else follow
+    for judge, (_, of_judge) in _JUDGES.items():
+        if judge not in judges and (wrong := shared.given(context, of_judge)):
+            raise Refused(f"{wrong[0]} needs --judge {judge}")
     reached, unsent = _reached(asked), list["DeliverySummary"]()
     make_judges = valid(partial(to.judges_of, asked, unsent))
     if reached is not None:

@@ -14,7 +14,7 @@ from karrot.cli.pipeline.job_errors import JobCommand
 _LONGEST: Final = timedelta(days=3_660)
 
 
-@click.command(cls=JobCommand)
+@click.command(cls=JobCommand, short_help="Write a report about a range of days as an HTML file.")
 @shared.spark_options
 @day_option("--from", "first", help="First day (UTC).  [default: six days before --to]")
 @day_option("--to", "last", help="Last day, included.  [default: the newest day in the tables]")

@@ -4,7 +4,6 @@ import json
 import re
 import sys
 import threading
-from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import time
@@ -13,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from click.core import ParameterSource
 
 from karrot.cli.errors import NotDone, Refused, end_on_signals
 from karrot.cli.options import Number, day_option, follow_option, json_option, name_option, read_span
 from karrot.cli.pipeline import spark_options as shared
-from karrot.cli.pipeline.job_errors import JobCommand, explained
+from karrot.cli.pipeline.job_errors import explained
 from karrot.cli.pipeline.offsets import OffsetsFromKafka
 from karrot.cli.pipeline.replaced_words import ReplacedWord
 
@@ -46,19 +44,6 @@ _LOOK_S: Final = 2
 _TEN_YEARS_S: Final = 10 * 365 * 86_400
 
 
-class RunCommand(JobCommand):
-    """A command whose help lists the options of each step in a section of its own."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        titles = {name: f"The step {step} {does}" for step, (does, names) in _STEPS.items() for name in names}
-        sections = defaultdict[str, list[tuple[str, str]]](list)
-        for option in self.get_params(ctx):
-            sections[titles.get(str(option.name), "Options")].append(option.get_help_record(ctx) or ("", ""))
-        for title, rows in sections.items():
-            with formatter.section(title):
-                formatter.write_dl(rows)
-
-
 def _time_of_day(_context: click.Context, option: click.Parameter, text: str) -> time | None:
     if text == "never":
         return None
@@ -67,7 +52,11 @@ def _time_of_day(_context: click.Context, option: click.Parameter, text: str) ->
     raise click.BadParameter(f"{text!r} is not a time: write HH:MM or never", param=option)
 
 
-@click.command(cls=RunCommand, short_help="Keep the tables up to date, in turns or once.")
+@click.command(
+    cls=shared.CommandInSections,
+    sections={f"The step {step} {does}": names for step, (does, names) in _STEPS.items()},
+    short_help="Keep the tables up to date, in turns or once.",
+)
 @follow_option("Run turns until Ctrl-C, or run one turn and end.", default=True)
 @click.option(
     "--only",
@@ -223,13 +212,13 @@ def _chosen(context: click.Context, asked: Mapping[str, Any]) -> list[str]:
         if step in asked["only"] and given is None:
             raise Refused(f"--only {step} needs {option} {value}")
     steps = asked["only"] or [step for step in _STEPS if step not in needs or needs[step][2] is not None]
-    names = {each.name: each.opts[0] for each in context.command.params}
-    given = [name for name in asked if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     for step, (_, of_step) in _STEPS.items():
-        if step not in steps and (wrong := [name for name in of_step if name in given]):
-            raise Refused(f"{names[wrong[0]]} needs {'the step ' + step if asked['only'] else needs[step][0]}")
-    if asked["follow"] and (wrong := [name for name in ("days", "convert") if asked[name]]):
-        raise Refused(f"{names[wrong[0]]} needs --once")
+        if step not in steps and (wrong := shared.given(context, of_step)):
+            raise Refused(f"{wrong[0]} needs {'the step ' + step if asked['only'] else needs[step][0]}")
+    if asked["source"] != shared.KAFKA and shared.given(context, ("topic",)):
+        raise Refused("--topic needs --source kafka")
+    if asked["follow"] and (wrong := shared.given(context, ("days", "convert"))):
+        raise Refused(f"{wrong[0]} needs --once")
     if asked["convert"] and steps != ["compact"]:
         raise Refused("--convert needs --only compact")
     never = asked["compact_at"] is None and not _is_by_hand(asked)

@@ -4,16 +4,19 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from karrot.cli.errors import Refused, valid
 from karrot.cli.options import brokers_option, option_set, read_span, reads
+from karrot.cli.pipeline.job_errors import JobCommand
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -27,6 +30,29 @@ if TYPE_CHECKING:
 
 _HALT_S: Final = 5
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class CommandInSections(JobCommand):
+    """A command whose help lists some options in sections. ``sections`` has the names of these options by title."""
+
+    def __init__(self, *args: Any, sections: Mapping[str, Sequence[str]], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.sections = sections
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        titles = {name: title for title, names in self.sections.items() for name in names}
+        rows = defaultdict[str, list[tuple[str, str]]](list)
+        for option in self.get_params(ctx):
+            rows[titles.get(str(option.name), "Options")].append(option.get_help_record(ctx) or ("", ""))
+        for title, of_section in rows.items():
+            with formatter.section(title):
+                formatter.write_dl(of_section)
+
+
+def given(context: click.Context, names: Sequence[str]) -> list[str]:
+    """Return those of the named options that the user wrote, as ``--option``."""
+    written = {each.name: each.opts[0] for each in context.command.params}
+    return [written[each] for each in names if context.get_parameter_source(each) is ParameterSource.COMMANDLINE]
 
 
 def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -234,7 +260,7 @@ def event_source_of(asked: Mapping[str, Any]) -> "Callable[[], EventSource]":
     """Return a function that opens the source of events after Spark started. Raises Refused for wrong options."""
     is_kafka, archive = asked["source"] == KAFKA, asked["archive"]
     if not is_kafka and archive is None:
-        raise Refused("--source archive needs --archive")
+        raise Refused("--source archive needs --archive. To read no events, choose other steps: --only derive,compact")
     reached = kafka_of(asked, "karrot-pipeline") if is_kafka else None
 
     def opened() -> "EventSource":

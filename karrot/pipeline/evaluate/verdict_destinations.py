@@ -15,6 +15,7 @@ from karrot.event import SOURCE_HEADER, Source
 from karrot.eventlog.base import StoredEvent
 from karrot.http_client import ACCEPTED, Answer, HttpClient, Limits, RequestFailed
 from karrot.reporters.kafka.reporter import Failed, NoTopic, TopicWriter, message_of
+from karrot.text import redacted
 
 KEPT_BYTES: Final = 65_536
 """The maximum number of bytes kept of a refused verdict."""
@@ -90,17 +91,19 @@ def to_karrot(url: str, token: str | None, *, lists_all: bool, retries: int = _R
         raise ValueError("--to karrot= must be an address, such as karrot=http://karrot:5000")
     address = f"{url.rstrip('/').removesuffix('/burrow')}/burrow"
     karrot = HttpClient(address, Limits(timeout_s=10.0, backoff_s=0.2, connections=_CONNECTIONS), token=token)
+    shown = redacted(address)
     headers = {SOURCE_HEADER: Source.KAFKA.value} if lists_all else {}
 
     def send(each: StoredEvent) -> RefusedVerdict | None:
         try:
             answer = karrot.post("", each.body, headers, retries=retries)
         except RequestFailed as error:
-            raise NotAccepted(f"Karrot does not answer: {type(error.__cause__ or error).__name__}") from error
+            reason = type(error.__cause__ or error).__name__
+            raise NotAccepted(f"Karrot at {shown} does not answer: {reason}") from error
         if answer.status in ACCEPTED:
             return None
         if answer.status not in _BAD_BODY:
-            raise NotAccepted(f"Karrot answered HTTP {answer.status}")
+            raise NotAccepted(f"Karrot at {shown} answered HTTP {answer.status}")
         return RefusedVerdict.of(each, "Karrot", _code(answer))
 
     def deliver(several: Iterable[StoredEvent]) -> Sequence[RefusedVerdict]:

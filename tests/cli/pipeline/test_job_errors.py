@@ -39,9 +39,9 @@ def test_a_stack_trace_is_shown_as_sparks_coded_error_and_the_last_error() -> No
         "SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file f. SQLSTATE: KD001 "
         "(SchemaColumnConvertNotSupportedException: column: [partition], physicalType: INT64)"
     )
-    assert why_it_failed(_OURS) == "UnevenError: batch 3f0c9a1e-000004: 3 records = 2 commits"
+    assert why_it_failed(_OURS) == "batch 3f0c9a1e-000004: 3 records = 2 commits"
     changed = _OURS.replace("stream.streaming_queries.UnevenError: batch", "store.table_files.TablesChanged: batch")
-    assert why_it_failed(changed) == "TablesChanged: batch 3f0c9a1e-000004: 3 records = 2 commits"
+    assert why_it_failed(changed) == "batch 3f0c9a1e-000004: 3 records = 2 commits"
     assert why_it_failed(_JVMS) == "TimeoutException: Timed out waiting for a node assignment."
 
 

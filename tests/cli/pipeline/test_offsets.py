@@ -47,6 +47,9 @@ _FILES = ["--source", "parquet", "--input", "there"]
         ([*_KAFKA, "--to", "stdout"], "--to stdout needs --judge burrow or stale"),
         ([*_KAFKA, "--judge", "stale", "--to", "tables"], "--to tables needs --judge burrow"),
         ([*_KAFKA, "--judge", "burrow", "--to", "webhook=http://k"], "--to webhook needs --judge stale"),
+        ([*_KAFKA, "--stale-for", "3m"], "--stale-for needs --judge stale"),
+        ([*_KAFKA, "--judge", "burrow", "--look-back", "2d"], "--look-back needs --judge stale"),
+        ([*_KAFKA, "--judge", "stale", "--rules", "intervals=5"], "--rules needs --judge burrow"),
         (
             [*_KAFKA, "--judge", "burrow", "--to", "karrot=karrot:5000"],
             "--to karrot= must be an address, such as karrot=http://karrot:5000",

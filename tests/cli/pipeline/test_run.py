@@ -31,7 +31,9 @@ def _run(*arguments: str) -> tuple[int, str]:
 
 def test_wrong_options_are_refused_before_spark_starts() -> None:
     archive = ("--archive", "a")
-    assert _run() == (2, "karrot: --source archive needs --archive\n")
+    no_archive = "--source archive needs --archive. To read no events, choose other steps: --only derive,compact"
+    assert _run() == (2, f"karrot: {no_archive}\n")
+    assert _run(*archive, "--topic", "lag") == (2, "karrot: --topic needs --source kafka\n")
     assert _run(*archive, "--offsets", "prod") == (2, "karrot: Kafka needs --bootstrap-servers\n")
     assert _run(*archive, "--json-topic", "lag") == (2, "karrot: --json-topic needs --offsets\n")
     code, said = _run(*archive, "--compact-at", "24:00")

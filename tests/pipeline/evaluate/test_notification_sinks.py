@@ -57,10 +57,11 @@ def test_a_body_that_karrot_refuses_does_not_stop_the_others(tmp_path: Path) -> 
 def test_a_batch_fails_if_karrot_refuses_the_token_or_does_not_answer(tmp_path: Path) -> None:
     with Service(tmp_path / "data", burrow_token="a token of sixteen") as service:
         sink = to_karrot(f"http://127.0.0.1:{service.port}", "another token of it", lists_all=True)
-        with pytest.raises(NotAccepted, match=r"^Karrot answered HTTP 401$"):
+        with pytest.raises(NotAccepted, match=rf"^Karrot at http://127.0.0.1:{service.port}/burrow answered HTTP 401$"):
             sink(_sent("one"))
-    nobody = to_karrot(f"http://127.0.0.1:{free_port()}", None, lists_all=True, retries=1)
-    with pytest.raises(NotAccepted, match=r"^Karrot does not answer: NewConnectionError$"):
+    away = f"127.0.0.1:{free_port()}/burrow"
+    nobody = to_karrot(f"http://me:hush@{away}", None, lists_all=True, retries=1)
+    with pytest.raises(NotAccepted, match=rf"^Karrot at http://\*\*\*@{away} does not answer: NewConnectionError$"):
         nobody(_sent("one"))
 
 
