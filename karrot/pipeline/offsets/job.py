@@ -207,9 +207,10 @@ class LandOffsets:
         """
         ended = last_batch(self.spark, self.checkpoint)
         for judge in self.judges:
-            if judge.last_batch() < ended:
+            if (seen := judge.last_batch()) not in (ended, ended + 1):  # the last batch may not have ended
+                problem = "has not seen all of them" if seen < ended else f"has seen {seen + 1}"
                 raise UnusableState(
-                    f"{self.checkpoint} has {ended + 1} batches, and the judge {judge.name} has not seen all of them: "
+                    f"{self.checkpoint} has {ended + 1} batches, and the judge {judge.name} {problem}: "
                     "use another --checkpoint, which reads the topic again"
                 )
         if self.polls is not None:
@@ -236,7 +237,8 @@ class LandOffsets:
                 if _metadata(counted):  # a member can own partitions of a topic on which no group commits
                     owned = of_members.where("readable AND topic IS NOT NULL").select("topic").distinct()
                     topics |= dict(owned.select("topic", F.xxhash64("topic")).collect())
-                look = None if self.polls is None else self.polls.taken(topics)
+                # A judge would lose the commits on a topic without log ends, and a group may never commit again.
+                look = None if self.polls is None else self.polls.taken(topics, needs_all=bool(self.judges))
                 summary = self._write(decoded, once, of_members, counted, batch_id)
                 if look is not None:
                     written = append_ends(self.spark, self.tables, self.cluster, look)
