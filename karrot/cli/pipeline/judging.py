@@ -73,7 +73,8 @@ def read_receivers(_context: click.Context, option: click.Parameter, text: str |
         needs_place = "=" in written and not (name == "webhook" and WEBHOOK in os.environ)
         if not written or bool(place) < needs_place or (place and "=" not in written):
             every = ", ".join(written for _, written in _RECEIVERS.values())
-            raise click.BadParameter(f"{part.strip()!r} is no receiver: write some of {every}", param=option)
+            said = f"{name}=…" if place else part.strip()  # the place can be a secret
+            raise click.BadParameter(f"{said!r} is no receiver: write some of {every}", param=option)
         if name in found:
             raise click.BadParameter(f"{name} is there twice", param=option)
         found[name] = place or os.environ.get(WEBHOOK, "")

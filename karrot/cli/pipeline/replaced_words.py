@@ -11,7 +11,7 @@ from karrot.text import redacted
 
 _SECRET: Final = re.compile(r"(?i)([^=]*(?:secret|password|token|access\.?key|credential|jaas)[^=]*=).+", re.DOTALL)
 """``KEY=VALUE`` with a secret value, in an option such as --conf."""
-_PATH: Final = re.compile(r"(https?://[^/,]+)/[^,]+")
+_PATH: Final = re.compile(r"(?i)(https?://[^/,]+)/[^,]+")
 """The path of a web address, which is the secret of a webhook."""
 
 

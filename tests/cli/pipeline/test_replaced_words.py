@@ -75,6 +75,7 @@ def test_the_list_of_commands_does_not_show_it() -> None:
         (("--conf=spark.hadoop.fs.s3a.access.key=AKIA",), "'--conf=spark.hadoop.fs.s3a.access.key=***'"),
         (("--to", "karrot=http://me:hush@karrot:5000,tables"), "--to 'karrot=http://***@karrot:5000,tables'"),
         (("--to", "webhook=https://hooks.example/T0/B1,tables"), "--to 'webhook=https://hooks.example/***,tables'"),
+        (("--to", "webhook=HTTPS://hooks.example/T0/B1"), "--to 'webhook=HTTPS://hooks.example/***'"),
         (("--to", "https://hooks.example?key=hush"), "--to 'https://hooks.example?***'"),
         (("--to", "s3a://key:hush@bucket/tables"), "--to 's3a://***@bucket/tables'"),
         (("--to", "s3://bucket/tables"), "--to s3://bucket/tables"),
