@@ -152,7 +152,8 @@ class StaleJudge:
         note, samples, length_ms = self.folder.note(), self.samples(), self.length // _MS
         commits, look = _commits(batch.records), batch.look
         if note.batch < 0:
-            commits, look = self._of_tables()
+            known, look = self._of_tables()
+            commits = commits.unionByName(known)  # the batch can have older commits than ``since``
         # The batch has the commits until ``now_ms``. So a later sample counts as one of that time.
         now_ms = min(max(batch.now_ms, note.sampled_ms), self.clock.wall_ms())
         times_ms = [min(note.sampled_ms, now_ms)]
@@ -194,7 +195,7 @@ class StaleJudge:
         return self._samples
 
     def _of_tables(self) -> tuple[DataFrame, LogEndLook]:
-        """Return the commits and the newest log ends in the tables, which already have those of the first batch."""
+        """Return the commits and log ends in the tables, which already have the log ends of the first batch."""
         commits, ends = (self._since(name) for name in ("commits", "ends"))
         grain = F.floor(F.col("observed_at_ms") / max(1, self.length // _MS // GRAINS))
         start = F.coalesce("start_offset", F.lit(-1)).alias("start")

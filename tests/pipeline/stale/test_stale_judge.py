@@ -119,5 +119,16 @@ def test_each_alert_fires_once_and_clears_once_across_restarts(spark: SparkSessi
     }
 
 
+def test_the_first_batch_has_also_the_commits_from_before_the_first_day_that_it_reads_in_the_tables(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    judged, lines = _Judged(spark, tmp_path), list[str]()
+    old = Case("stands for three days", [Commit(-3 * 86_400, 100)], [ObservedEnd(0, 300), ObservedEnd(600, 300)], None)
+    write_rows(tmp_path / "tables", "commits", commit_rows([old]), batch="b-0")
+    write_rows(tmp_path / "tables", "ends", end_rows([old]), batch="b-0")
+    assert judged.take(0, [old], lines.append) == DeliverySummary(delivered=1)
+    assert json.loads(lines[0])["since"] == "2026-11-17T00:00:00.000Z"
+
+
 def _refuses(_line: str) -> None:
     raise Undelivered("HTTP 503")
