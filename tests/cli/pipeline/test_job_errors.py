@@ -75,6 +75,11 @@ def test_a_text_without_an_error_is_shown_by_its_first_line() -> None:
             "already exists. Another command uses the same checkpoint: wait until it ends, or give",
         ),
         (
+            "[STREAM_FAILED] assertion failed: There are [1] sources in the checkpoint offsets and now there are [2] "
+            "sources requested by the query. Cannot continue.",
+            "Cannot continue. Another release of Karrot wrote this checkpoint: use another --checkpoint, which reads",
+        ),
+        (
             "java.nio.file.AccessDeniedException: s3a://lag/t/_format.json: PUT 0-byte object: Access Denied (403)",
             "AccessDeniedException: s3://lag/t/_format.json: PUT 0-byte object: Access Denied (403). Check the cred",
         ),
