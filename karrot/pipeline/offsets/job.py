@@ -214,7 +214,7 @@ class LandOffsets:
                     "use another --checkpoint, which reads the topic again"
                 )
         if self.polls is not None:
-            self.polls.topics = self.polls.topics.union(*(judge.topics() for judge in self.judges))
+            self.polls.add({topic for judge in self.judges for topic in judge.topics()})
         records = self.source.records(self.spark)
         # Spark continues a checkpoint only with the same sources, so there is always a source of ticks.
         ticks = self.spark.readStream.format("rate-micro-batch").options(rowsPerBatch=1, numPartitions=1).load()

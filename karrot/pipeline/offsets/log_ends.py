@@ -103,6 +103,11 @@ class LogEndPolls:
     _asked: list[TopicPartition] = field(default_factory=list)
     _next_ms: float = 0
 
+    def add(self, topics: Collection[str]) -> None:
+        """Poll these topics too, from the next poll on."""
+        with self._lock:  # a poll of the thread replaces the topics at its end
+            self.topics = self.topics.union(topics)
+
     def if_due(self) -> None:
         """Poll if the interval since the beginning of the last poll is over. `taken` then returns the log ends."""
         with self._lock:

@@ -137,6 +137,24 @@ def test_kafka_is_asked_for_new_topics_at_once_and_for_others_after_the_interval
     assert sorted(_shown(polls.taken([]))) == [("a", began_ms + 10_000, 3), ("b", began_ms + 10_000, 3)]
 
 
+def test_topics_that_are_added_during_a_poll_are_in_the_next_poll() -> None:
+    clock, kafka = ManualClock(), _Growing()
+    polls = LogEndPolls(kafka, timedelta(seconds=10), clock, topics=frozenset(["a"]))
+    adding = threading.Thread(target=lambda: polls.add(["b"]))
+
+    def is_added_meanwhile(_summary: object) -> None:
+        if not kafka.asked[1:]:
+            adding.start()
+            adding.join(0.2)  # the lock of the poll, or the end of the addition
+
+    polls.tell = is_added_meanwhile
+    for _ in range(2):
+        polls.if_due()
+        adding.join()
+        clock.advance(10_000)
+    assert kafka.asked == [{"a"}, {"a", "b"}]
+
+
 def test_kafka_is_also_asked_between_batches_for_the_topics_of_the_earlier_ones() -> None:
     clock, kafka = SystemClock(), _Growing()
     polls = LogEndPolls(kafka, timedelta(milliseconds=50), clock)
