@@ -72,6 +72,9 @@ def _line(state: str, row: Row, cluster: str, alert: tuple[int, int]) -> str:
 MOST_UNSENT: Final = 10_000
 """The maximum number of lines that wait for a webhook. If more lines wait, the oldest lines are dropped."""
 
+_MOST_S: Final = 30
+"""How long a batch sends lines. The other lines wait, because a slow webhook would hold back the other judges."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeliverySummary:
@@ -135,9 +138,11 @@ class StaleJudge:
             unsent = [*note.unsent, *new][-MOST_UNSENT:]
             dropped = len(note.unsent) + total - len(unsent)
             self._remember(StaleNote(_VERSION, batch.number, (0, 0), sampled_ms, held_until_ms, unsent))
-        note, delivered, problem = self.folder.note(), 0, ""
+        note, delivered, problem, began_ms = self.folder.note(), 0, "", self.clock.boot_ms()
         try:
             for line in note.unsent:
+                if self.clock.boot_ms() - began_ms > _MOST_S * 1000:
+                    raise Undelivered(f"it took more than {_MOST_S} s")
                 self.deliver(line)
                 delivered += 1
         except Undelivered as error:
