@@ -247,6 +247,6 @@ def _tell_alerts(unsent: list["DeliverySummary"], summary: "DeliverySummary") ->
     if summary.problem:
         dropped = f", the {summary.dropped} oldest were dropped" if summary.dropped else ""
         click.echo(
-            f"karrot: the webhook did not accept a line ({summary.problem}): {summary.unsent} lines wait{dropped}",
+            f"karrot: the webhook did not take all lines ({summary.problem}): {summary.unsent} lines wait{dropped}",
             err=True,
         )

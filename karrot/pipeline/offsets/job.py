@@ -253,7 +253,10 @@ class LandOffsets:
         self.tell(summary)
 
     def _judge(self, batch: OffsetsBatch) -> None:
-        """Pass a batch to the judges. If a judge fails, for example without its receiver, the others still judge."""
+        """Pass a batch to the judges. If a judge fails, for example without its receiver, the others still judge it.
+
+        The next start repeats the batch, so no judge gets a later batch before the failed one succeeds.
+        """
         failed = list[Exception]()
         for judge in self.judges:
             try:

@@ -41,9 +41,9 @@ class _Judged:
 
     def take(self, number: int, cases: Sequence[Case], deliver: Callable[[str], None]) -> DeliverySummary:
         told, since = list[DeliverySummary](), second_at(0).date()
-        length = dt.timedelta(seconds=STALE_AFTER)
+        length, clock = dt.timedelta(seconds=STALE_AFTER), self.clock
         judge = StaleJudge(
-            *(self.spark, CLUSTER, self.tables, str(self.place / "stale")), length, since, deliver, told.append, self.clock
+            *(self.spark, CLUSTER, self.tables, str(self.place / "stale")), length, since, deliver, told.append, clock
         )
         judge.take(decoded_batch(self.spark, self.place, number, *_records(cases)))
         (only,) = told
