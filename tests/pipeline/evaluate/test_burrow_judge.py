@@ -164,11 +164,14 @@ def test_a_batch_without_records_is_judged_and_a_cluster_without_groups_has_no_v
     spark: SparkSession, tmp_path: Path
 ) -> None:
     rig, first = _Rig(spark, tmp_path, _ALL_GROUPS), next(batches(Random(3), 1))
+    of_spark = Path(spark.sparkContext._temp_dir)  # a file for each batch would fill the disk
+    files = {*of_spark.iterdir()}
     before, after = (first._replace(now=first.now + s, commits=[], deleted={}, rebalances=[]) for s in (-60, 60))
     for number, batch in enumerate((before, first, after)):
         rig.judge().take(rig.batch(batch, number))
     groups = len({each.group for each in first.commits})
     assert [(each.groups, each.delivered) for each in rig.seen] == [(0, 0), (groups, groups), (groups, groups)]
+    assert {*of_spark.iterdir()} == files
 
 
 def test_a_topic_that_was_created_again_is_judged_again_after_the_next_commit(
