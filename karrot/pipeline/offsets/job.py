@@ -239,7 +239,9 @@ class LandOffsets:
                     topics |= dict(owned.select("topic", F.xxhash64("topic")).collect())
                 # A judge would lose the commits on a topic without log ends, and a group may never commit again.
                 look = None if self.polls is None else self.polls.taken(topics, needs_all=bool(self.judges))
-                summary = self._write(decoded, once, of_members, counted, batch_id)
+                # The topic has a batch that a judge has: while a receiver is away, each start repeats the batch.
+                topic = None if any(judge.last_batch() >= batch for judge in self.judges) else self.json_topic
+                summary = self._write(decoded, once, of_members, counted, batch_id, json_topic=topic)
                 if look is not None:
                     written = append_ends(self.spark, self.tables, self.cluster, look)
                     summary += OffsetsSummary(looks=written, bad_looks=look.left_out)
@@ -267,7 +269,14 @@ class LandOffsets:
             raise failed[0]
 
     def _write(
-        self, decoded: DataFrame, once: DataFrame, of_members: DataFrame, counted: list[Row], batch_id: str
+        self,
+        decoded: DataFrame,
+        once: DataFrame,
+        of_members: DataFrame,
+        counted: list[Row],
+        batch_id: str,
+        *,
+        json_topic: JsonTopic | None,
     ) -> OffsetsSummary:
         """Write a batch without repeated records, and without records that the tables already have.
 
@@ -304,8 +313,8 @@ class LandOffsets:
             if row.readable and row.key_type not in {*_COMMIT, _METADATA}:
                 others[KEY_TYPES.get(row.key_type, "unknown")] += row["count"]
         topics, published = {row.topic for row in commit_rows}, 0
-        if self.json_topic is not None and topics:
-            published = self.json_topic.publish(good, is_read=self.json_topic.topic in topics)
+        if json_topic is not None and topics:
+            published = json_topic.publish(good, is_read=json_topic.topic in topics)
         summary = OffsetsSummary(
             batches=1,
             records=records,
