@@ -32,6 +32,10 @@ _TO_DO: Final = (
         "Another command uses the same checkpoint: wait until it ends, or give this command its own --checkpoint.",
     ),
     (
+        re.compile(r"sources in the checkpoint offsets"),
+        "Another release of Karrot wrote this checkpoint: use another --checkpoint, which reads the topic again.",
+    ),
+    (
         re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST"),
         "This file was deleted while it was read, for example by compact after a day: run the command again.",
     ),

@@ -67,7 +67,8 @@ def read_receivers(_context: click.Context, option: click.Parameter, text: str |
         needs_place = "=" in written and not (name == "webhook" and WEBHOOK in os.environ)
         if not written or bool(place) < needs_place or (place and "=" not in written):
             every = ", ".join(written for _, written in _RECEIVERS.values())
-            raise click.BadParameter(f"{part.strip()!r} is no receiver: write some of {every}", param=option)
+            said = f"{name}=…" if place else part.strip()  # the place can be a secret
+            raise click.BadParameter(f"{said!r} is no receiver: write some of {every}", param=option)
         if name in found:
             raise click.BadParameter(f"{name} is there twice", param=option)
         found[name] = place or os.environ.get(WEBHOOK, "")
@@ -214,6 +215,6 @@ def _tell_alerts(unsent: list["DeliverySummary"], summary: "DeliverySummary") ->
     if summary.problem:
         dropped = f", the {summary.dropped} oldest were dropped" if summary.dropped else ""
         click.echo(
-            f"karrot: the webhook did not accept a line ({summary.problem}): {summary.unsent} lines wait{dropped}",
+            f"karrot: the webhook did not take all lines ({summary.problem}): {summary.unsent} lines wait{dropped}",
             err=True,
         )

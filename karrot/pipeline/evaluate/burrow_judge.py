@@ -194,7 +194,7 @@ class BurrowJudge:
         named = (F.coalesce(each, F.lit(0)).alias(name) for each, name in zip(sizes, StateSize._fields, strict=True))
         counted = out.observe(seen, *named).select("*", kind)
         counted.write.mode("overwrite").partitionBy("kind").parquet(path, compression="zstd")
-        shared.unpersist()
+        shared.destroy()  # also deletes its file, which `unpersist` keeps
         log_ends.forget_old()
         self._folder.write(self.spark.createDataFrame(log_ends.to_table()), batch.number, "kind=log_ends")
         changed = {"now_ms": now_ms, "is_delivered": False, "topics": log_ends.topic_keys}

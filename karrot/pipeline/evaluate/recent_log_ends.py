@@ -42,5 +42,6 @@ class RecentLogEnds(KeptLogEnds):
         row[by_key] = np.arange(len(by_key))
         ends = LogEndArrays(row[self.ends.source], *self.ends[1:])
         order = np.argsort(ends.source, kind="stable")
-        counts = Counter(place.topic for place in self.places)
+        # The hash of a topic that was created again is not known before the next commit or assignment.
+        counts = Counter(place.topic for place in self.places if place.topic in self.topic_keys)
         return LogEnds(keys[by_key], LogEndArrays(*(column[order] for column in ends)), counts, self.topic_keys)

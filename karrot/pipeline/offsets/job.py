@@ -207,13 +207,14 @@ class LandOffsets:
         """
         ended = last_batch(self.spark, self.checkpoint)
         for judge in self.judges:
-            if judge.last_batch() < ended:
+            if (seen := judge.last_batch()) not in (ended, ended + 1):  # the last batch may not have ended
+                problem = "has not seen all of them" if seen < ended else f"has seen {seen + 1}"
                 raise UnusableState(
-                    f"{self.checkpoint} has {ended + 1} batches, and the judge {judge.name} has not seen all of them: "
+                    f"{self.checkpoint} has {ended + 1} batches, and the judge {judge.name} {problem}: "
                     "use another --checkpoint, which reads the topic again"
                 )
         if self.polls is not None:
-            self.polls.topics = self.polls.topics.union(*(judge.topics() for judge in self.judges))
+            self.polls.add({topic for judge in self.judges for topic in judge.topics()})
         records = self.source.records(self.spark)
         # Spark continues a checkpoint only with the same sources, so there is always a source of ticks.
         ticks = self.spark.readStream.format("rate-micro-batch").options(rowsPerBatch=1, numPartitions=1).load()
@@ -236,8 +237,11 @@ class LandOffsets:
                 if _metadata(counted):  # a member can own partitions of a topic on which no group commits
                     owned = of_members.where("readable AND topic IS NOT NULL").select("topic").distinct()
                     topics |= dict(owned.select("topic", F.xxhash64("topic")).collect())
-                look = None if self.polls is None else self.polls.taken(topics)
-                summary = self._write(decoded, once, of_members, counted, batch_id)
+                # A judge would lose the commits on a topic without log ends, and a group may never commit again.
+                look = None if self.polls is None else self.polls.taken(topics, needs_all=bool(self.judges))
+                # The topic has a batch that a judge has: while a receiver is away, each start repeats the batch.
+                topic = None if any(judge.last_batch() >= batch for judge in self.judges) else self.json_topic
+                summary = self._write(decoded, once, of_members, counted, batch_id, json_topic=topic)
                 if look is not None:
                     written = append_ends(self.spark, self.tables, self.cluster, look)
                     summary += OffsetsSummary(looks=written, bad_looks=look.left_out)
@@ -251,7 +255,10 @@ class LandOffsets:
         self.tell(summary)
 
     def _judge(self, batch: OffsetsBatch) -> None:
-        """Pass a batch to the judges. If a judge fails, for example without its receiver, the others still judge."""
+        """Pass a batch to the judges. If a judge fails, for example without its receiver, the others still judge it.
+
+        The next start repeats the batch, so no judge gets a later batch before the failed one succeeds.
+        """
         failed = list[Exception]()
         for judge in self.judges:
             try:
@@ -262,7 +269,14 @@ class LandOffsets:
             raise failed[0]
 
     def _write(
-        self, decoded: DataFrame, once: DataFrame, of_members: DataFrame, counted: list[Row], batch_id: str
+        self,
+        decoded: DataFrame,
+        once: DataFrame,
+        of_members: DataFrame,
+        counted: list[Row],
+        batch_id: str,
+        *,
+        json_topic: JsonTopic | None,
     ) -> OffsetsSummary:
         """Write a batch without repeated records, and without records that the tables already have.
 
@@ -299,8 +313,8 @@ class LandOffsets:
             if row.readable and row.key_type not in {*_COMMIT, _METADATA}:
                 others[KEY_TYPES.get(row.key_type, "unknown")] += row["count"]
         topics, published = {row.topic for row in commit_rows}, 0
-        if self.json_topic is not None and topics:
-            published = self.json_topic.publish(good, is_read=self.json_topic.topic in topics)
+        if json_topic is not None and topics:
+            published = json_topic.publish(good, is_read=json_topic.topic in topics)
         summary = OffsetsSummary(
             batches=1,
             records=records,

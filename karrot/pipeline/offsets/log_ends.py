@@ -103,18 +103,28 @@ class LogEndPolls:
     _asked: list[TopicPartition] = field(default_factory=list)
     _next_ms: float = 0
 
+    def add(self, topics: Collection[str]) -> None:
+        """Poll these topics too, from the next poll on."""
+        with self._lock:  # a poll of the thread replaces the topics at its end
+            self.topics = self.topics.union(topics)
+
     def if_due(self) -> None:
         """Poll if the interval since the beginning of the last poll is over. `taken` then returns the log ends."""
         with self._lock:
             if self.topics and self.clock.boot_ms() >= self._next_ms:
                 self._poll()
 
-    def taken(self, topics: Collection[str]) -> LogEndLook | None:
-        """Return the log ends since the last call; ``None`` without new ones. Poll at once if a topic is new."""
+    def taken(self, topics: Collection[str], *, needs_all: bool = False) -> LogEndLook | None:
+        """Return the log ends since the last call; ``None`` without new ones. Poll at once if a topic is new.
+
+        With ``needs_all``, raises `ClusterError` if this poll did not ask for all partitions.
+        """
         with self._lock:
             if not self._polled.issuperset(topics):
                 self.topics = self.topics.union(topics)
-                self._poll()
+                problem = self._poll()
+                if needs_all and not self._polled.issuperset(topics):
+                    raise ClusterError("no_log_ends", problem or "the job was stopped")
             looks, self.waiting = self.waiting, []
         if not looks:
             return None
@@ -123,7 +133,8 @@ class LogEndPolls:
         at_ms, offset, start = (np.concatenate(several) for several in columns)
         return LogEndLook(places, at_ms, offset, start, looks[-1].topics, sum(each.left_out for each in looks))
 
-    def _poll(self) -> None:
+    def _poll(self) -> str:
+        """Poll once, and return why Kafka did not answer."""
         self._next_ms = self.clock.boot_ms() + self.every.total_seconds() * 1000
         counts, asked, problem = self._counts, list[TopicPartition](), ""
         found = list[tuple[TopicPartition, int, int, int]]()
@@ -140,7 +151,8 @@ class LogEndPolls:
                 # Read the log starts first, so that no log end is below its log start.
                 starts, log_ends = _known(self.kafka.log_starts(some)), _known(self.kafka.log_ends(some))
                 found += ((place, now_ms, end, starts.get(place, -1)) for place, end in log_ends.items())
-            self._polled = self.topics
+            else:
+                self._polled = self.topics
             self.topics = frozenset(counts)  # a deleted topic is asked for again when a group commits on it
         except ClusterError as error:
             problem = str(error)
@@ -150,7 +162,8 @@ class LogEndPolls:
             at_ms, offset, start = np.array([each[1:] for each in found], np.int64).reshape(-1, 3).T
             self.waiting.append(LogEndLook([each[0] for each in found], at_ms, offset, start, counts, left_out))
         if len(self.waiting) > _MOST_WAITING:  # a receiver is unreachable, so no batch takes the log ends
-            del self.waiting[::2]
+            del self.waiting[:-1:2]
+        return problem
 
 
 def append_ends(spark: SparkSession, tables: Tables, cluster: str, look: LogEndLook) -> int:

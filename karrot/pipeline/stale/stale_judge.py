@@ -72,6 +72,9 @@ def _line(state: str, row: Row, cluster: str, alert: tuple[int, int]) -> str:
 MOST_UNSENT: Final = 10_000
 """The maximum number of lines that wait for a webhook. If more lines wait, the oldest lines are dropped."""
 
+_MOST_S: Final = 30
+"""How long a batch sends lines. The other lines wait, because a slow webhook would hold back the other judges."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeliverySummary:
@@ -135,9 +138,12 @@ class StaleJudge:
             unsent = [*note.unsent, *new][-MOST_UNSENT:]
             dropped = len(note.unsent) + total - len(unsent)
             self._remember(StaleNote(_VERSION, batch.number, (0, 0), sampled_ms, held_until_ms, unsent))
-        note, delivered, problem = self.folder.note(), 0, ""
+        note, delivered, problem, began_ms = self.folder.note(), 0, "", self.clock.boot_ms()
         try:
             for line in note.unsent:
+                if self.clock.boot_ms() - began_ms > _MOST_S * 1000:
+                    problem = f"it took more than {_MOST_S} s"
+                    break
                 self.deliver(line)
                 delivered += 1
         except Undelivered as error:
@@ -152,7 +158,8 @@ class StaleJudge:
         note, samples, length_ms = self.folder.note(), self.samples(), self.length // _MS
         commits, look = _commits(batch.records), batch.look
         if note.batch < 0:
-            commits, look = self._of_tables()
+            known, look = self._of_tables()
+            commits = commits.unionByName(known)  # the batch can have older commits than ``since``
         # The batch has the commits until ``now_ms``. So a later sample counts as one of that time.
         now_ms = min(max(batch.now_ms, note.sampled_ms), self.clock.wall_ms())
         times_ms = [min(note.sampled_ms, now_ms)]
@@ -194,7 +201,7 @@ class StaleJudge:
         return self._samples
 
     def _of_tables(self) -> tuple[DataFrame, LogEndLook]:
-        """Return the commits and the newest log ends in the tables, which already have those of the first batch."""
+        """Return the commits and log ends in the tables, which already have the log ends of the first batch."""
         commits, ends = (self._since(name) for name in ("commits", "ends"))
         grain = F.floor(F.col("observed_at_ms") / max(1, self.length // _MS // GRAINS))
         start = F.coalesce("start_offset", F.lit(-1)).alias("start")

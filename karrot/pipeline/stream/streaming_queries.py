@@ -143,8 +143,7 @@ class StateFolder(Generic[Note]):
     def note(self) -> Note:
         """Return the content of ``state.json``, which the first call reads and checks. Raises `UnusableState`."""
         if self._note is None:
-            text = read_text(self.spark, self.within("state.json"))
-            note = self.first if text is None else msgspec.json.decode(text, type=type(self.first))
+            note = self._read_note()
             if note.version != self.first.version:
                 raise UnusableState(
                     f"{self.within('state.json')} has version {note.version}, and this Karrot reads version "
@@ -157,6 +156,16 @@ class StateFolder(Generic[Note]):
                 )
             self._note = note
         return self._note
+
+    def _read_note(self) -> Note:
+        text = read_text(self.spark, self.within("state.json"))
+        try:
+            return self.first if text is None else msgspec.json.decode(text, type=type(self.first))
+        except msgspec.DecodeError as error:
+            raise UnusableState(
+                f"{self.within('state.json')} is damaged, or another version of Karrot wrote it ({error}): "
+                "use another --checkpoint"
+            ) from error
 
     def write(self, rows: DataFrame, batch: int, name: str) -> None:
         """Write a table of the state of a batch."""

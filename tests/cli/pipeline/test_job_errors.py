@@ -75,6 +75,10 @@ def test_a_text_without_an_error_is_shown_by_its_first_line() -> None:
             "already exists. Another command uses the same checkpoint: wait until it ends, or give",
         ),
         (
+            "assertion failed: There are [1] sources in the checkpoint offsets and now there are [2]. Cannot continue.",
+            "Cannot continue. Another release of Karrot wrote this checkpoint: use another --checkpoint, which reads",
+        ),
+        (
             "java.nio.file.AccessDeniedException: s3a://lag/t/_format.json: PUT 0-byte object: Access Denied (403)",
             "AccessDeniedException: s3://lag/t/_format.json: PUT 0-byte object: Access Denied (403). Check the cred",
         ),

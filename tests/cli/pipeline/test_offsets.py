@@ -58,6 +58,7 @@ _FILES = ["--source", "parquet", "--input", "there"]
         ([*_KAFKA, "--judge", "burrow", "--to", "tables,tables"], "tables is there twice"),
         ([*_KAFKA, "--judge", "burrow", "--to", "kafka=a topic"], "--to kafka= is 'a topic'"),
         ([*_KAFKA, "--judge", "stale", "--to", "webhook"], "'webhook' is no receiver"),
+        ([*_KAFKA, "--judge", "stale", "--to", "webhok=https://h/secret"], "'webhok=…' is no receiver: write some of"),
         (
             [*_KAFKA, "--judge", "stale", "--to", "webhook=hooks"],
             "--to webhook= must be an http:// or https:// address",

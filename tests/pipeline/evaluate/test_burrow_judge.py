@@ -26,7 +26,7 @@ from karrot.pipeline.stream.streaming_queries import UnusableState
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 from support.kafka.offset_records import Member, assignment, commit_key, commit_value, group_key, group_value
 from support.manual_clock import ManualClock
-from support.pipeline.evaluate_model import Batch, EvaluateModel, Rebalance, batches, comparable
+from support.pipeline.evaluate_model import Batch, Commit, EvaluateModel, Rebalance, batches, comparable
 from support.pipeline.judge_batches import batch_of
 from support.pipeline.kafka_source_rows import KAFKA_SOURCE_SCHEMA
 from support.pipeline.log_end_looks import look_of
@@ -164,11 +164,31 @@ def test_a_batch_without_records_is_judged_and_a_cluster_without_groups_has_no_v
     spark: SparkSession, tmp_path: Path
 ) -> None:
     rig, first = _Rig(spark, tmp_path, _ALL_GROUPS), next(batches(Random(3), 1))
+    of_spark = Path(spark.sparkContext._temp_dir)  # a file for each batch would fill the disk
+    files = {*of_spark.iterdir()}
     before, after = (first._replace(now=first.now + s, commits=[], deleted={}, rebalances=[]) for s in (-60, 60))
     for number, batch in enumerate((before, first, after)):
         rig.judge().take(rig.batch(batch, number))
     groups = len({each.group for each in first.commits})
     assert [(each.groups, each.delivered) for each in rig.seen] == [(0, 0), (groups, groups), (groups, groups)]
+    assert {*of_spark.iterdir()} == files
+
+
+def test_a_topic_that_was_created_again_is_judged_again_after_the_next_commit(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rig, place, now = _Rig(spark, tmp_path, _ALL_GROUPS), ("t", 0), 1_700_000_000
+    commit = Commit("g", *place, 7, 5, now * 1000 - 500, now * 1000 - 500)
+    joined = Rebalance("g", 8, now * 1000 - 400, {place: ("host", "client")})
+    steps = [
+        Batch(now, {place: 5}, [commit], {}, [joined]),
+        Batch(now + 60, {}, [], {}, []),  # the topic does not exist
+        Batch(now + 120, {place: 0}, [], {}, []),  # a restarted job polls every topic of the last days
+        Batch(now + 180, {place: 1}, [commit._replace(order=9, offset=1, at_ms=(now + 179) * 1000)], {}, []),
+    ]
+    for number, batch in enumerate(steps):
+        rig.judge().take(rig.batch(batch, number))
+    assert [each.partitions for each in rig.seen] == [1, 0, 0, 1]
 
 
 def test_nothing_is_judged_while_more_records_wait(spark: SparkSession, tmp_path: Path) -> None:

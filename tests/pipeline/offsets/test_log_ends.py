@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from karrot.clock import SystemClock
@@ -85,6 +86,19 @@ def test_a_poll_that_kafka_stops_answering_keeps_the_samples_that_it_has_and_is_
     assert len(look.places) == 4
 
 
+def test_a_judge_gets_no_batch_without_the_log_ends_of_its_new_topics() -> None:
+    kafka = FiveLogs(answers=1)
+    polls, _ = polls_of(kafka, ManualClock())
+    with pytest.raises(ClusterError, match="no broker answered within 10 s"):
+        polls.taken(["t"], needs_all=True)
+    kafka.answers = 99
+    polls.stop.set()
+    with pytest.raises(ClusterError, match="stopped"):
+        polls.taken(["t"], needs_all=True)
+    polls.stop.clear()
+    assert polls.taken(["t"], needs_all=True)
+
+
 def _shown(look: LogEndLook | None) -> list[tuple[str, int, int]]:
     assert look
     return [*zip((each.topic for each in look.places), look.at_ms.tolist(), look.offset.tolist(), strict=True)]
@@ -123,6 +137,24 @@ def test_kafka_is_asked_for_new_topics_at_once_and_for_others_after_the_interval
     assert sorted(_shown(polls.taken([]))) == [("a", began_ms + 10_000, 3), ("b", began_ms + 10_000, 3)]
 
 
+def test_topics_that_are_added_during_a_poll_are_in_the_next_poll() -> None:
+    clock, kafka = ManualClock(), _Growing()
+    polls = LogEndPolls(kafka, timedelta(seconds=10), clock, topics=frozenset(["a"]))
+    adding = threading.Thread(target=lambda: polls.add(["b"]))
+
+    def is_added_meanwhile(_summary: object) -> None:
+        if not kafka.asked[1:]:
+            adding.start()
+            adding.join(0.2)  # the lock of the poll, or the end of the addition
+
+    polls.tell = is_added_meanwhile
+    for _ in range(2):
+        polls.if_due()
+        adding.join()
+        clock.advance(10_000)
+    assert kafka.asked == [{"a"}, {"a", "b"}]
+
+
 def test_kafka_is_also_asked_between_batches_for_the_topics_of_the_earlier_ones() -> None:
     clock, kafka = SystemClock(), _Growing()
     polls = LogEndPolls(kafka, timedelta(milliseconds=50), clock)
@@ -144,7 +176,9 @@ def test_log_ends_that_no_batch_takes_become_fewer_and_the_newest_stay() -> None
     for _ in range(999):
         clock.advance(10_000)
         polls.if_due()
-    found = [offset for *_, offset in _shown(polls.taken(["a"]))]
-    assert 64 <= len(found) <= 129
-    assert found == sorted(found)
-    assert found[-1] == 1000
+        found = [look.offset.tolist()[0] for look in polls.waiting]
+        assert len(found) <= 128
+        assert found == sorted(found)
+        assert found[-1] == len(kafka.asked)
+    assert len(found) >= 64
+    assert [offset for *_, offset in _shown(polls.taken(["a"]))] == found

@@ -247,6 +247,13 @@ def test_the_state_of_another_version_is_refused(spark: SparkSession, tmp_path: 
         _judge(spark, tmp_path, print).last_batch()
 
 
+@pytest.mark.parametrize("text", ["", '{"version":3,"bat', '{"version":2,"batch":7,"sampled_ms":{"prod":1}}'])
+def test_a_note_that_cannot_be_read_is_refused(spark: SparkSession, tmp_path: Path, text: str) -> None:
+    (tmp_path / "state.json").write_text(text)
+    with pytest.raises(UnusableState, match=r"state.json is damaged, or another version .*: use another --checkpoint"):
+        _judge(spark, tmp_path, print).last_batch()
+
+
 def test_an_alert_comes_although_each_batch_takes_longer_than_the_duration(spark: SparkSession, tmp_path: Path) -> None:
     pair, began_ms = _Pair(spark, tmp_path), 1_000_000_000
 

@@ -37,10 +37,11 @@ class _Judged:
 
     def __init__(self, spark: SparkSession, place: Path) -> None:
         self.spark, self.place, self.tables = spark, place, Tables(str(place / "tables"))
+        self.clock = ManualClock(wall=epoch_ms(second_at(3_600)))
 
     def take(self, number: int, cases: Sequence[Case], deliver: Callable[[str], None]) -> DeliverySummary:
         told, since = list[DeliverySummary](), second_at(0).date()
-        clock, length = ManualClock(wall=epoch_ms(second_at(3_600))), dt.timedelta(seconds=STALE_AFTER)
+        length, clock = dt.timedelta(seconds=STALE_AFTER), self.clock
         judge = StaleJudge(
             *(self.spark, CLUSTER, self.tables, str(self.place / "stale")), length, since, deliver, told.append, clock
         )
@@ -117,6 +118,32 @@ def test_each_alert_fires_once_and_clears_once_across_restarts(spark: SparkSessi
         "committed_at": "2026-11-20T00:10:15.000Z",
         "looked_at": "2026-11-20T00:10:30.000Z",
     }
+
+
+def test_the_first_batch_has_also_the_commits_from_before_the_first_day_that_it_reads_in_the_tables(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    judged, lines = _Judged(spark, tmp_path), list[str]()
+    old = Case("stands for three days", [Commit(-3 * 86_400, 100)], [ObservedEnd(0, 300), ObservedEnd(600, 300)], None)
+    write_rows(tmp_path / "tables", "commits", commit_rows([old]), batch="b-0")
+    write_rows(tmp_path / "tables", "ends", end_rows([old]), batch="b-0")
+    assert judged.take(0, [old], lines.append) == DeliverySummary(delivered=1)
+    assert json.loads(lines[0])["since"] == "2026-11-17T00:00:00.000Z"
+
+
+def test_a_slow_webhook_does_not_hold_back_the_next_batch(spark: SparkSession, tmp_path: Path) -> None:
+    judged, lines = _Judged(spark, tmp_path), list[str]()
+    stale = [case for case in CASES if case.stale][:5]
+
+    def slowly(line: str) -> None:
+        judged.clock.advance(11_000)
+        lines.append(line)
+
+    write_rows(tmp_path / "tables", "commits", commit_rows(stale, until=600), batch="b-0")
+    write_rows(tmp_path / "tables", "ends", end_rows(stale, until=600), batch="b-0")
+    assert judged.take(0, [], slowly) == DeliverySummary(delivered=3, unsent=2, problem="it took more than 30 s")
+    assert judged.take(0, [], slowly) == DeliverySummary(delivered=2)
+    assert len({json.loads(line)["id"] for line in lines}) == len(lines) == 5
 
 
 def _refuses(_line: str) -> None:
