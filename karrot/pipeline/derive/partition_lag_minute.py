@@ -166,7 +166,9 @@ def _left(topics: DataFrame, owners: DataFrame) -> DataFrame:
     in_time = Window.partitionBy(*GROUP, "topic").orderBy("from_ms")
     known = topics.join(held, on=list(GROUP)).join(read, on=[*GROUP, "topic", "from_ms"], how="left")
     read_ms = F.max(F.when(F.col("is_read"), F.col("until_ms"))).over(in_time)
-    later = in_time.rowsBetween(1, Window.unboundedFollowing)
+    # Spark computes a frame of all later rows in quadratic time, and one of all earlier rows in linear time.
+    backwards = Window.partitionBy(*GROUP, "topic").orderBy(F.desc("from_ms"))
+    later = backwards.rowsBetween(Window.unboundedPreceding, -1)
     again_ms = F.coalesce(F.min(F.when(F.col("is_read"), F.col("from_ms"))).over(later), F.lit(FOREVER_MS))
     unread = known.withColumns({"read_ms": read_ms, "again_ms": again_ms}).where(F.col("is_read").isNull())
     is_long = F.sum(F.least("until_ms", F.col("from_ms") + _LEFT_AFTER_MS) - F.col("from_ms")) >= _LEFT_AFTER_MS
