@@ -32,6 +32,9 @@ LOG: Final = "_delta_log"
 _READER: Final = 1
 """Delta's newest reader version whose data files have all rows of a table, and no deleted ones, by their real names."""
 
+_LOOKS: Final = 5
+"""How often a log is listed if entries are missing in the middle: a writer can add entries while a listing is made."""
+
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _OTHER_PLACE: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
 """Parts of a path for which deltalake opens another path, or none: it decodes ``%20``, and takes ``\\`` for ``/``."""
@@ -75,7 +78,6 @@ def open_table(place: str, options: Mapping[str, str], version: int | None = Non
 
     ``options`` are deltalake's ``storage_options``. Raises deltalake's ``DeltaError`` and OSError.
     """
-    from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
     from deltalake.schema import PrimitiveType
 
@@ -87,7 +89,7 @@ def open_table(place: str, options: Mapping[str, str], version: int | None = Non
         except (FileNotFoundError, NotADirectoryError):
             return None
     try:
-        table = DeltaTable(place, version, dict(options))
+        table = _opened(place, version, options)
     except TableNotFoundError:
         # deltalake raises this error also for a version whose entries were deleted from the log. It is not empty.
         if version is None or open_table(place, options) is None:
@@ -99,6 +101,18 @@ def open_table(place: str, options: Mapping[str, str], version: int | None = Non
     if "day" not in table.metadata().partition_columns or days != [PrimitiveType("date")]:
         raise DeltaError("it is not one of Karrot's tables, because its partition column is not the date day")
     return table
+
+
+def _opened(place: str, version: int | None, options: Mapping[str, str], looks: int = _LOOKS) -> "DeltaTable":
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        return DeltaTable(place, version, dict(options))
+    except DeltaError as error:
+        if looks == 1 or "contiguous commit files" not in str(error):
+            raise
+        return _opened(place, version, options, looks - 1)
 
 
 def data_files(table: "DeltaTable") -> Sequence[DataFile]:

@@ -11,9 +11,11 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +27,7 @@ from karrot.history.answers_and_errors import (
     SeriesPoint,
     UnclearGroup,
 )
+from karrot.history.delta_tables import open_table
 from karrot.history.duckdb_reader import Duck, Row, TablesAtOneTime
 from karrot.history.table_files_in_folder import TablesInFolder
 from karrot.history.table_queries import History
@@ -533,6 +536,28 @@ def test_rows_of_a_streamed_table_are_never_fewer_or_more_while_they_are_merged(
         for done in [pool.submit(write), pool.submit(read), pool.submit(read)]:
             done.result()
     assert seen == {40}
+
+
+def test_a_log_entry_that_a_listing_missed_is_found_by_the_next_listing(
+    tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # ext4 lists a folder in several steps. So a listing can have the entry 2, and lack the older entry 1.
+    for number in range(2):
+        write_day(tables, "partitions", DAY, [partition_row(0)], batch=f"{number}")
+    entry = tables / "partitions/_delta_log/00000000000000000001.json"
+    missed = entry.rename(tables / "missed")
+
+    def table_then_entry(*arguments: Any) -> DeltaTable:
+        try:
+            return DeltaTable(*arguments)
+        except DeltaError:
+            missed.rename(entry)
+            raise
+
+    monkeypatch.setattr(deltalake, "DeltaTable", table_then_entry)
+    opened = open_table(str(tables / "partitions"), {})
+    assert opened is not None
+    assert opened.version() == 2
 
 
 def partition_row(partition: int) -> dict[str, object]:

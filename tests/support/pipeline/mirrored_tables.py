@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from moto.server import ThreadedMotoServer
 
+from karrot.history.days_with_data import NOTE
+from karrot.history.delta_tables import LOG
 from karrot.history.table_files_in_s3 import TablesInS3
 
 if TYPE_CHECKING:
@@ -52,7 +54,8 @@ class Mirror:
     def update(self) -> bool:
         """Store new and changed files, and delete the objects of files that are gone. Return whether there were any.
 
-        Another thread may write: a data file is stored before the log that names it, and the note after all logs.
+        Another thread may write: a data file is stored before the log that names it, the entries of a log in their
+        order, and the note after all logs.
         """
         with self._lock:
             before, found, bodies = self._seen, dict[str, tuple[int, ...]](), list[tuple[str, bytes]]()
@@ -61,7 +64,7 @@ class Mirror:
                 found[key] = (state.st_ino, state.st_mtime_ns, state.st_size)
                 if before.get(key) != found[key]:
                     bodies.append((key, path.read_bytes()))
-            for key, body in reversed(bodies):
+            for key, body in sorted(bodies, key=lambda each: (each[0].endswith(NOTE), LOG in each[0], each[0])):
                 self._client.put_object(Bucket=self._bucket, Key=key, Body=body)
             for key in before.keys() - found.keys():
                 self._client.delete_object(Bucket=self._bucket, Key=key)
