@@ -6,7 +6,7 @@ Run ``make fresh`` or ``python3 tools/fresh.py`` as root, with debootstrap insta
 2. Clone the checked-out commit as a normal user.
 3. Run ``make demo``: lag changes within 30 s, and Ctrl-C ends it.
 4. Install the packages that the README names for skipped tests (Java), except with ``--without-java``.
-5. Run ``make test``: it passes and gives a known reason for each skipped test. List the files with skipped tests in
+5. Run ``make test``: it passes and gives a known reason for each skipped test. List the skipped tests in
    ``build/fresh-skipped``.
 
 The chroot has nothing of this machine but the access to its package indexes: names, certificate authorities, apt's
@@ -43,7 +43,7 @@ CLONE: Final = f"{HOME}/karrot"
 VENV_PACKAGE: Final = "python3-venv"
 JUNIT: Final = "build/junit.xml"
 STILL_SKIPPED: Final = ROOT / "build" / "fresh-skipped"
-"""This file lists the test files that a minimal Debian cannot run at all."""
+"""This file lists the tests that a minimal Debian cannot run, each by its id: ``pytest @build/fresh-skipped``."""
 
 NAMESPACES: Final = "KARROT_FRESH_NAMESPACES"
 
@@ -280,7 +280,7 @@ def _follow(readme: Readme, machine: Machine, *, with_java: bool) -> None:
     _explain(skipped, EXPLAINED if with_java else EXPLAINED_WITHOUT_JAVA)
     _refuse_leftovers(machine)
     STILL_SKIPPED.parent.mkdir(exist_ok=True)
-    STILL_SKIPPED.write_text("".join(f"{file}\n" for file in sorted({each.file for each in skipped})))
+    STILL_SKIPPED.write_text("".join(f"{each.test}\n" for each in skipped))
 
 
 def _run(machine: Machine, line: str, environment: Mapping[str, str] | None = None) -> None:
@@ -350,9 +350,9 @@ def _lags(address: str) -> dict[str, str]:
 
 
 class Skipped(NamedTuple):
-    """A test that was skipped."""
+    """A test that was skipped, by its id."""
 
-    file: str
+    test: str
     reason: str
 
 
@@ -362,10 +362,10 @@ def _skipped(machine: Machine) -> list[Skipped]:
     found = []
     for case in cases:
         for skip in case.iter("skipped"):
-            parts = case.get("classname", "").split(".")
+            parts, names = case.get("classname", "").split("."), [case.get("name", "")]
             while parts and not (ROOT / "/".join(parts)).with_suffix(".py").exists():
-                parts.pop()  # the names of test classes come after the module's name
-            found.append(Skipped("/".join(parts) + ".py", skip.get("message", "")))
+                names.insert(0, parts.pop())  # the names of test classes come after the module's name
+            found.append(Skipped("::".join(("/".join(parts) + ".py", *names)), skip.get("message", "")))
     return found
 
 
