@@ -25,8 +25,8 @@ from urllib.request import urlopen
 import click
 from playwright.sync_api import Browser, sync_playwright
 
-from karrot.pipeline.report.html_page import page as report_page
-from support.pipeline.report_findings import make_findings, quiet_week
+from karrot.report.html_page import page as report_page
+from support.report_findings import make_findings, quiet_week
 from support.web.website_states import STATES, serve_website
 
 _PORT = 5870

@@ -1,7 +1,7 @@
 """``karrot history``: queries the pipeline's tables within milliseconds and without Spark.
 
 ``groups``, ``timeseries`` and ``incidents`` show a time range. ``describe``, ``stale`` and ``risks`` show the state at
-one point in time.
+one point in time. ``report`` writes a page about some days.
 """
 
 import sys
@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import partial, wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from karrot.cli.errors import NotDone, Refused, valid
 from karrot.cli.groups_status_lag import OFFSETS
-from karrot.cli.options import Command, json_option, option_set, read_span, reads
+from karrot.cli.options import Command, day_option, json_option, option_set, read_span, reads
 from karrot.cli.print_table import (
     UNKNOWN,
     Column,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from karrot.settings.types import Place
 
 _DAY = timedelta(days=1)
+_LONGEST_REPORT = timedelta(days=3_660)
 _LONGEST_S = 86_400
 _RANGES_SHOWN = 5
 _LATE = timedelta(seconds=300)
@@ -67,8 +69,9 @@ def _read_metrics(_context: click.Context, _option: click.Parameter, given: tupl
 
 _time_option = partial(click.option, callback=_read_time)
 _duration_option = partial(click.option, callback=read_span(10 * 366 * 86_400))
-_group_option = click.option("--group", help="Show only this group.")
-_required_group_option = click.option("--group", required=True, help="The consumer group.")
+_cluster_option = click.option("--cluster", help="Show only this cluster.")
+_group_option = option_set(_cluster_option, click.option("--group", help="Show only this group."))
+_required_group_option = option_set(_cluster_option, click.option("--group", required=True, help="The consumer group."))
 _limit_option = click.option("--limit", type=click.IntRange(1), help="Show at most this number of rows.")
 _look_back_option = _duration_option(
     "--look-back",
@@ -153,10 +156,9 @@ def _query(
             show_envvar=True,
             required=True,
             metavar="PLACE",
-            callback=reads(lambda types: types.place),
+            callback=reads(lambda types: types.tables_place),
             help="The folder or s3://bucket/prefix with the tables of karrot pipeline.",
         ),
-        click.option("--cluster", help="Show only this cluster."),
         click.option(
             "--timeout",
             default="2m",
@@ -171,7 +173,7 @@ def _query(
     def made(answer: Callable[..., _Answer]) -> click.Command:
         @wraps(answer)
         def command(*, timeout: timedelta, as_json: bool, **given: Any) -> None:
-            from karrot.history.answers_and_errors import HistoryError, HistoryFailed, UnclearGroup
+            from karrot.history.answers_and_errors import HistoryError, HistoryFailed, NothingToReport, UnclearGroup
             from karrot.history.table_queries import History
             from karrot.runbooks_and_remedies import TABLES_PROBLEMS
 
@@ -181,6 +183,8 @@ def _query(
                     said = answer(_Asked(history, **shared), **given)
             except UnclearGroup as error:
                 raise Refused(f"{_one_line(error)}: choose one with --cluster") from error
+            except NothingToReport as error:
+                raise NotDone(_one_line(error)) from error
             except HistoryFailed as error:
                 raise Refused(_one_line(f"{error} ({error.code}). {TABLES_PROBLEMS[error.code]}")) from error
             except (HistoryError, ValueError, OSError) as error:
@@ -548,7 +552,38 @@ def risks(
     return _Answer({"at": at, "committed_at": last, **unknown, "risks": table}, _with_sum(table, summary))
 
 
-@click.group(commands=[groups, timeseries, incidents, describe, stale, risks])
+@_query(
+    day_option("--from", "first", help="First day (UTC).  [default: six days before --to]"),
+    day_option("--to", "last", help="Last day, included.  [default: the newest day in the tables]"),
+    click.option(
+        "--output",
+        type=click.Path(path_type=Path, dir_okay=False),
+        default=Path("report.html"),
+        help="The file to write.",
+    ),
+    short_help="Write a report about a range of days as an HTML file.",
+)
+def report(asked: _Asked, first: datetime | None, last: datetime | None, output: Path) -> _Answer:
+    """Write a report about a range of days, as a single, self-contained HTML file.
+
+    The report shows the groups that were furthest behind, the incidents, the use of the error budget, topics with skew,
+    groups whose capacity runs out, and the next steps. karrot pipeline run --report writes the same report again and
+    again.
+
+    The exit code is 1 if the tables have none of these days.
+    """
+    from karrot.report.html_page import write_report
+
+    if first and last and first > last:
+        raise Refused(f"--from {first:%Y-%m-%d} is after --to {last:%Y-%m-%d}")
+    if first and last and last - first >= _LONGEST_REPORT:
+        longest = f"a report has at most {_LONGEST_REPORT.days:,} days"
+        raise Refused(f"--from {first:%Y-%m-%d} to {last:%Y-%m-%d}: {longest}")
+    headline = write_report(asked.history, output, first and first.date(), last and last.date())
+    return _Answer({"output": str(output), "headline": headline}, [safe(f"{output}: {headline}")])
+
+
+@click.group(commands=[groups, timeseries, incidents, describe, stale, risks, report])
 def history() -> None:
     """Query the history of consumer groups in the tables.
 

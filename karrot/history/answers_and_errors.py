@@ -1,10 +1,10 @@
 """The history's answers and errors. Times are in UTC, lags are in messages, and ``None`` means "unknown"."""
 
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from karrot.event import GroupKey
-from karrot.history.time_ranges import DayRange
+from karrot.history.time_ranges import DayRange, moment_of
 from karrot.runbooks_and_remedies import TablesProblem
 
 
@@ -25,6 +25,19 @@ class Incident(NamedTuple):
     @property
     def key(self) -> GroupKey:
         return GroupKey(self.cluster, self.group)
+
+
+INCIDENT_COLUMNS: Final = (
+    "incident_id, cluster, consumer, epoch_ms(started_at), epoch_ms(ended_at), ended_by, worst_status, peak_lag, "
+    "events, topics"
+)
+"""The SQL of the columns from which `incident_of` makes an incident."""
+
+
+def incident_of(row: tuple[Any, ...]) -> Incident:
+    incident_id, *key, start, end, ended_by, worst, peak, events, topics = row
+    times = moment_of(start), None if end is None else moment_of(end)
+    return Incident._make((incident_id, *key, *times, ended_by, worst, peak, events, tuple(topics or ())))
 
 
 class GroupHistory(NamedTuple):
@@ -197,6 +210,10 @@ class Days(NamedTuple):
 
 class HistoryError(Exception):
     """The query cannot be answered: there is no DuckDB, no table, or a table is damaged. The message says which."""
+
+
+class NothingToReport(HistoryError):  # noqa: N818 (names what happened)
+    """The tables have no day of the requested ones. The message names the days in the tables."""
 
 
 class UnclearGroup(HistoryError):  # noqa: N818 (names what was asked)

@@ -7,6 +7,7 @@ table at one version.
 import glob
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from datetime import date
 from pathlib import Path
 from types import MappingProxyType
@@ -37,7 +38,7 @@ _AGAIN_S: Final = 0.05
 _INTERRUPTED: Final = "Query interrupted"
 """The message of DuckDB's error for a signal during a query. DuckDB has no error class for this case."""
 
-_SOURCE: Final = "read_parquet($files, union_by_name = true, hive_partitioning = false, filename = true)"
+_SOURCE: Final = "read_parquet(${files}, union_by_name = true, hive_partitioning = false, filename = true)"
 """Different versions of Karrot can have written the days. A column that a file lacks is NULL in its rows."""
 
 _FILES = "SELECT DISTINCT filename FROM {table} WHERE true{named}"
@@ -80,12 +81,15 @@ class TablesAtOneTime:
         query: str,
         asked: Mapping[str, object],
         names: Names = MappingProxyType({}),
+        *,
+        beside: str = "",
     ) -> list[Row]:
         """Return the rows of ``query``; no rows if the table has no wanted day.
 
-        The query has ``{table}``, whose rows also have the column ``filename``. ``{named}`` stands for conditions on
-        ``names``. ``asked`` are the values of the query's other parameters. Raises a `HistoryError`, or `FileGone`;
-        Ctrl-C raises KeyboardInterrupt.
+        The query has ``{table}``, whose rows also have the column ``filename``, and ``$days[filename]`` is their day.
+        ``{beside}`` stands for the wanted days of the table ``beside``, which must have some. ``{named}`` stands for
+        conditions on ``names``. ``asked`` are the values of the query's other parameters. Raises a `HistoryError`, or
+        `FileGone`; Ctrl-C raises KeyboardInterrupt.
         """
         import duckdb  # noqa: PLC0415 (an extra)
 
@@ -94,16 +98,27 @@ class TablesAtOneTime:
         if "{named}" in query:  # the SQL text never contains a name
             query = query.replace("{named}", "".join(f" AND {column} = ${column}" for column in names))
             values |= names
-        query = query.replace("{table}", _SOURCE)
-        if not (files := {path: file for path, file in self._listed(table).items() if wanted(file.day)}):
+        needed = {"table": table, **({"beside": beside} if beside else {})}
+        found = {
+            part: {path: file for path, file in self._listed(name).items() if wanted(file.day)}
+            for part, name in needed.items()
+        }
+        if not found["table"]:
             return []
+        if "$days" in query:
+            values["days"] = {"key": [*found["table"]], "value": [file.day for file in found["table"].values()]}
         try:
-            with self._stored.at_hand(table, files):
-                return self._duck.run(place, query, values | {"files": [*map(glob.escape, files)]})
+            with ExitStack() as held:
+                for part, files in found.items():
+                    query = query.replace(f"{{{part}}}", _SOURCE.replace("{files}", part))
+                    values[part] = [*map(glob.escape, files)]
+                    held.enter_context(self._stored.at_hand(needed[part], files))
+                return self._duck.run(place, query, values)
         except duckdb.Error as error:
-            for path, file in files.items():
-                if not Path(path).exists():
-                    raise FileGone(f"{place}/{file.path}") from error
+            for part, files in found.items():
+                for path, file in files.items():
+                    if not Path(path).exists():
+                        raise FileGone(f"{self._stored}/{needed[part]}/{file.path}") from error
             message = str(error).split("\n\n", 1)[0].replace("\n", " ")  # without its excerpt of the query
             cure = "" if table in STREAMED else ": if an older Karrot wrote it, derive it again"
             raise HistoryError(f"{place} cannot be read ({message}){cure}") from error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, Type
 
 from karrot.event import Status
 from karrot.history.answers_and_errors import (
+    INCIDENT_COLUMNS,
     Days,
     GroupDescription,
     GroupHistory,
@@ -21,12 +22,24 @@ from karrot.history.answers_and_errors import (
     StaleGroups,
     TimeSeries,
     UnclearGroup,
+    incident_of,
 )
 from karrot.history.duckdb_reader import Duck, Names, Row, TablesAtOneTime
 from karrot.history.offsets_at_time import LookBack, describe, stale
+from karrot.history.report_findings import Findings, findings
 from karrot.history.retention_risks import risks
 from karrot.history.table_files_in_folder import FileGone, TablesInFolder, time_limit
-from karrot.history.time_ranges import IN_SPAN, MINUTE, DayRange, TimeRange, bounds, day_ranges, epoch_ms, moment_of
+from karrot.history.time_ranges import (
+    IN_SPAN,
+    MINUTE,
+    OVERLAPS,
+    DayRange,
+    TimeRange,
+    bounds,
+    day_ranges,
+    epoch_ms,
+    moment_of,
+)
 from karrot.history.time_series import METRICS, SeriesMetric, question, severity
 from karrot.settings.types import Bucket, Place
 from karrot.text import EPOCH
@@ -34,16 +47,12 @@ from karrot.text import EPOCH
 if TYPE_CHECKING:
     from karrot.history.duckdb_reader import StoredTables
 
-_OVERLAPS = "epoch_ms(started_at) < $end AND (ended_at IS NULL OR epoch_ms(ended_at) >= $start)"
-
 INCIDENTS = f"""
-SELECT incident_id, cluster, consumer, epoch_ms(started_at), epoch_ms(ended_at), ended_by, worst_status, peak_lag,
-  events, topics
-FROM {{table}} WHERE {_OVERLAPS}{{named}}
+SELECT {INCIDENT_COLUMNS} FROM {{table}} WHERE {OVERLAPS}{{named}}
 """  # noqa: S608 (constants; every value is bound)
 
 COUNTS = f"""
-SELECT cluster, consumer, count(*) FROM {{table}} WHERE {_OVERLAPS}{{named}} GROUP BY ALL
+SELECT cluster, consumer, count(*) FROM {{table}} WHERE {OVERLAPS}{{named}} GROUP BY ALL
 """  # noqa: S608 (constants; every value is bound)
 """The number of incidents of each group."""
 
@@ -260,12 +269,7 @@ class History:
     @_one_answer
     def incidents(self, span: TimeRange, *, order: str = "newest", **of: Unpack[GroupNames]) -> tuple[Incident, ...]:
         """The incidents that overlap the time range, in one of the `INCIDENT_ORDERS`."""
-        found = []
-        for id_, *key, start, end, by, worst, peak, events, topics in self._rows(
-            "incidents", span, INCIDENTS, _names(of)
-        ):
-            times = moment_of(start), None if end is None else moment_of(end)
-            found.append(Incident._make((id_, *key, *times, by, worst, peak, events, tuple(topics or ()))))
+        found = map(incident_of, self._rows("incidents", span, INCIDENTS, _names(of)))
         return tuple(sorted(found, key=INCIDENT_ORDERS[order]))
 
     @_one_answer
@@ -314,6 +318,12 @@ class History:
         self._start("commits")
         back = LookBack(self._tables, at, look_back or retention + _DAY, _names(of))
         return risks(back, within, retention, has_members=bool(self._tables.days("members", back.has)))
+
+    @_one_answer
+    def findings(self, first: date | None = None, last: date | None = None) -> Findings:
+        """The data of a report about these days (UTC), by default the newest seven. Raises `NothingToReport`."""
+        self._start("lag_minute")
+        return findings(self._tables, first, last)
 
     def _start(self, first: str, *others: str) -> None:
         """Raise `HistoryError` about the ``first`` table if none of the tables has data."""

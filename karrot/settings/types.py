@@ -4,7 +4,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -342,6 +342,7 @@ address = ValueKind(_read_address, "HOST:PORT, [IPV6]:PORT or :PORT")
 url = ValueKind(_read_url, "an http:// or https:// address without user, query or fragment")
 path = ValueKind(_read_path, "a path")
 place: ValueKind[Place] = ValueKind(_read_place, "a path, or s3://bucket/prefix")
+tables_place = replace(place, allowed=f"{place.allowed}. From another file system, copy the tables to a path")
 spark_place = ValueKind(_read_spark_place, "a directory, s3://bucket/prefix or another URL of Hadoop")
 event_log = ValueKind(
     _read_event_log,

@@ -8,9 +8,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
 
-from karrot.pipeline.report.finding_types import Findings
-from karrot.pipeline.report.html_page import page as report_page
-from support.pipeline.report_findings import make_findings, quiet_week
+from karrot.history.report_findings import Findings
+from karrot.report.html_page import page as report_page
+from support.report_findings import make_findings, quiet_week
 
 pytestmark = pytest.mark.e2e
 

@@ -1,12 +1,13 @@
-"""``karrot pipeline``: runs the Spark jobs. Two commands can be kept running, and two answer a question."""
+"""``karrot pipeline``: runs the Spark jobs. Two commands can be kept running, and one answers a question."""
 
 import click
 
-from karrot.cli.pipeline import offsets, replay, report, run, stream
+from karrot.cli.pipeline import offsets, replay, run, stream
+from karrot.cli.pipeline.replaced_words import REPORT
 
 __all__ = ["pipeline"]
 
-_REPLACED = [*run.REPLACED, *offsets.REPLACED]
+_REPLACED = [*run.REPLACED, *offsets.REPLACED, REPORT]
 _WORDS = ", ".join(str(each.name) for each in _REPLACED)
 
 
@@ -15,7 +16,6 @@ _WORDS = ", ".join(str(each.name) for each in _REPLACED)
         run.run,
         offsets.offsets,
         replay.replay,
-        report.report,
         stream.stream,
         *_REPLACED,
     ],

@@ -74,9 +74,9 @@ def explained(error: Exception, asked: Mapping[str, Any]) -> "StepFailure | None
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
+    from karrot.history.answers_and_errors import HistoryError, HistoryFailed
     from karrot.kafka.client_properties import PropertiesError, without_values
     from karrot.pipeline.replay.job import NothingToReplayError
-    from karrot.pipeline.report.job import NothingToReportError
     from karrot.pipeline.run.step_loop import StepFailure
     from karrot.pipeline.store.table_files import OtherFormat, TablesChanged, UnreadableTable
     from karrot.pipeline.store.write_lease import LeaseHeld, LeaseLost
@@ -88,14 +88,13 @@ def explained(error: Exception, asked: Mapping[str, Any]) -> "StepFailure | None
         return StepFailure("failed", error.message, is_refused=not isinstance(error, NotDone))
     said = str(error)
     of_store = LeaseHeld | LeaseLost | OtherFormat | TablesChanged | UnreadableTable
-    is_refused = isinstance(
-        error, ConnectorMissing | FileNotFoundError | NoRecords | NothingToReportError | PropertiesError
-    )
+    is_refused = isinstance(error, ConnectorMissing | FileNotFoundError | NoRecords | HistoryError | PropertiesError)
+    is_refused &= not isinstance(error, HistoryFailed)
     if isinstance(error, PySparkException | Py4JJavaError):
         reason = why_it_failed(said or type(error).__name__)
     elif isinstance(error, ClusterError):
         reason = f"Kafka at {','.join(asked['bootstrap_servers'])} does not answer: {said}"
-    elif is_refused or isinstance(error, NothingToReplayError | OSError | of_store):
+    elif is_refused or isinstance(error, HistoryError | NothingToReplayError | OSError | of_store):
         reason = _with_remedy(said)
     else:
         return None

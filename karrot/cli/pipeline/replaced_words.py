@@ -1,6 +1,10 @@
 """Keeps the words of earlier commands for one release: each names the new call, and does it."""
 
+from typing import Any, Final
+
 import click
+
+from karrot.cli import history
 
 
 class ReplacedWord(click.Command):
@@ -27,3 +31,21 @@ class ReplacedWord(click.Command):
         # Of an option that is there twice, the last one counts.
         with self.new.make_context(self.new.name, [*self.first, *ctx.args], parent=parent) as called:
             return self.new.invoke(called)
+
+
+def _report(*, master: object, conf: object, **asked: Any) -> None:  # noqa: ARG001 (settings of Spark, without effect)
+    click.echo(
+        "karrot: karrot pipeline report is replaced, and the next release removes it. Now: karrot history report, with "
+        "the same options except --master and --conf",
+        err=True,
+    )
+    click.get_current_context().invoke(history.report, **asked)
+
+
+REPORT: Final = click.Command(
+    "report",
+    callback=_report,
+    params=[*history.report.params, click.Option(["--master"]), click.Option(["--conf"], multiple=True)],
+    help="Replaced by karrot history report.",
+    hidden=True,
+)

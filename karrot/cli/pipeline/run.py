@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from karrot.cli.errors import NotDone, Refused, end_on_signals
+from karrot.cli.errors import NotDone, Refused, end_on_signals, valid
 from karrot.cli.options import Number, day_option, follow_option, json_option, name_option, read_span
 from karrot.cli.pipeline import spark_options as shared
 from karrot.cli.pipeline.job_errors import explained
@@ -129,7 +129,7 @@ def _time_of_day(_context: click.Context, option: click.Parameter, text: str) ->
     "--report",
     "output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the report of the last seven days to this HTML file, as karrot pipeline report does.",
+    help="Write the report of the last seven days to this HTML file, as karrot history report does.",
 )
 @click.pass_context
 def run(context: click.Context, /, **asked: Any) -> None:
@@ -207,6 +207,8 @@ def run(context: click.Context, /, **asked: Any) -> None:
 
 def _chosen(context: click.Context, asked: Mapping[str, Any]) -> list[str]:
     """Return the steps of a turn. Raises Refused for an option that does not go with them."""
+    from karrot.settings.types import checked, tables_place
+
     needs = {"offsets": ("--offsets", "NAME", asked["cluster"]), "report": ("--report", "FILE", asked["output"])}
     for step, (option, value, given) in needs.items():
         if step in asked["only"] and given is None:
@@ -221,6 +223,8 @@ def _chosen(context: click.Context, asked: Mapping[str, Any]) -> list[str]:
         raise Refused(f"{wrong[0]} needs --once")
     if asked["convert"] and steps != ["compact"]:
         raise Refused("--convert needs --only compact")
+    if "report" in steps:
+        valid(partial(checked, tables_place, "with --report, --tables", asked["directory"]))
     never = asked["compact_at"] is None and not _is_by_hand(asked)
     return [step for step in steps if step != "compact" or not never]
 

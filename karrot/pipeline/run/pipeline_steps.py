@@ -16,18 +16,20 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from karrot.clock import Clock
+from karrot.history import History
 from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.ingest.event_sources import EventSource
 from karrot.pipeline.ingest.job import Ingest
 from karrot.pipeline.offsets.job import LandOffsets
 from karrot.pipeline.offsets.log_ends import LogEndPolls, append_ends
-from karrot.pipeline.report.html_page import write_report
 from karrot.pipeline.run.step_loop import NEWEST_EVENT, RunMetrics, StepResult, TurnLoop
 from karrot.pipeline.store.compact_and_expire import compact, convert
 from karrot.pipeline.store.hadoop_filesystem import place_for, read_text, write_text
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.store.write_lease import DERIVED, EVENTS, offsets_lease, release_all, writing
 from karrot.pipeline.stream.streaming_queries import run_queries
+from karrot.report.html_page import write_report
+from karrot.settings.types import tables_place
 from karrot.text import counted_plain
 
 _log = structlog.get_logger(__name__)
@@ -88,7 +90,8 @@ class Jobs:
         return StepResult(text, details)
 
     def report(self, output: Path, _stop: Event) -> StepResult:
-        headline = write_report(self.spark, self.tables, output, None, None)
+        with History(tables_place.read(self.tables.directory)) as history:
+            headline = write_report(history, output)
         return StepResult(f"{output}: {headline}", {"output": str(output), "headline": headline})
 
     def compact_is_due(self, at: time) -> bool:

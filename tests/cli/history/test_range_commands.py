@@ -313,7 +313,8 @@ def test_incidents_are_unknown_if_the_tables_are_not_of_one_run_of_derive(gaps: 
 
 @pytest.mark.parametrize("url", ["s3://Lag", "gs://lag", "hdfs://nn:8020/t", "file://host/tables"])
 def test_tables_at_another_url_are_refused_with_the_option_or_setting_that_named_them(url: str) -> None:
-    wrong = f"is {url!r}: it must be a path, or s3://bucket/prefix\n"
+    allowed = "a path, or s3://bucket/prefix. From another file system, copy the tables to a path"
+    wrong = f"is {url!r}: it must be {allowed}\n"
     for command in ("groups", "incidents", "stale"):
         named = CliRunner().invoke(main, ["history", command, "--tables", url])
         from_environment = CliRunner().invoke(main, ["history", command], env={"KARROT_TABLES_DIR": url})

@@ -64,6 +64,14 @@ def test_an_option_of_a_step_that_does_not_run_is_refused(asked: str, said: str)
     assert _run(*asked.split()) == (2, f"karrot: {said}\n")
 
 
+def test_a_report_of_tables_in_hdfs_is_refused_before_spark_starts() -> None:
+    code, said = _run("--only", "report", "--report", "r.html", "--tables", "hdfs:///lag")
+    assert (code, said.partition(":")[2].partition(" or ")[0]) == (
+        2,
+        " with --report, --tables is 'hdfs:///lag': it must be a path,",
+    )
+
+
 def test_an_unknown_step_is_refused_with_the_known_ones() -> None:
     code, said = _run("--only", "derive,ingest")
     assert (code, said.splitlines()[-1]) == (

@@ -97,8 +97,8 @@ def write_rows(directory: Path, table: str, rows: Iterable[Mapping[str, Any]], *
     """Write rows into their ``day``, or the day of their first time; rows of a ``batch`` go below it."""
     by_day: dict[date, list[Mapping[str, Any]]] = {}
     for row in rows:
-        at = next(value for value in row.values() if isinstance(value, datetime))
-        by_day.setdefault(row.get("day", at.date()), []).append(row)
+        day = row.get("day") or next(value for value in row.values() if isinstance(value, datetime)).date()
+        by_day.setdefault(day, []).append(row)
     for day, of_day in by_day.items():
         write_day(directory, table, day, of_day, batch=batch)
 

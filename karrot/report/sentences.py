@@ -12,8 +12,7 @@ from markupsafe import Markup
 
 from karrot.event import GroupKey
 from karrot.history.answers_and_errors import Incident
-from karrot.history.time_ranges import DayRange
-from karrot.pipeline.report.finding_types import (
+from karrot.history.report_findings import (
     AnsweredTopics,
     Budget,
     Capacity,
@@ -23,6 +22,7 @@ from karrot.pipeline.report.finding_types import (
     GroupLag,
     Skewed,
 )
+from karrot.history.time_ranges import DayRange
 from karrot.text import counted_at_start, duration, percent, plural, rate, shell_word, visible
 
 _ALIKE = 0.1

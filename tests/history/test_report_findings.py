@@ -1,17 +1,13 @@
 import datetime as dt
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from pyspark.sql import functions as F
 
-from karrot.cli import main
-from karrot.history.answers_and_errors import Incident
-from karrot.history.time_ranges import DayRange
-from karrot.pipeline.report import finding_types
-from karrot.pipeline.report import job as aggregates
-from karrot.pipeline.report.finding_types import (
+from karrot.history import report_findings
+from karrot.history.answers_and_errors import HistoryError, Incident, NothingToReport
+from karrot.history.report_findings import (
     AnsweredTopics,
     Budget,
     Capacity,
@@ -27,21 +23,18 @@ from karrot.pipeline.report.finding_types import (
     Quarantined,
     Skewed,
 )
-from karrot.pipeline.report.job import NothingToReportError, find, period_of
-from karrot.pipeline.schemas_and_conversions import PIECES, TABLES, rows, with_day
-from karrot.pipeline.store.table_files import Tables
-from support.pipeline.report_findings import MONDAY, WEEK, hour_at, make_incident
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from karrot.history.table_queries import History
+from karrot.history.time_ranges import DayRange
+from support.pipeline.table_files import write_note, write_rows
+from support.report_findings import MONDAY, WEEK, hour_at, make_incident
 
 TUESDAY = MONDAY + dt.timedelta(days=1)
 
 Rows = list[dict[str, Any]]
 
 
-def _iso(at_s: float) -> str:
-    return dt.datetime.fromtimestamp(at_s, dt.UTC).isoformat()
+def _time(at_s: float) -> dt.datetime:
+    return dt.datetime.fromtimestamp(at_s, dt.UTC)
 
 
 def _of(group: str, **columns: Any) -> dict[str, Any]:
@@ -49,8 +42,8 @@ def _of(group: str, **columns: Any) -> dict[str, Any]:
 
 
 def _minute(group: str, at_s: int, seconds: float | None, lag: int | None, status: str, **more: Any) -> dict[str, Any]:
-    known = {"minute": _iso(at_s), "lag_seconds_max": seconds, "lag_max": lag, "worst_status": status}
-    return _of(group, **known, not_ok=status != "OK", **more)
+    known = {"minute": _time(at_s), "lag_seconds_max": seconds, "lag_max": lag, "worst_status": status}
+    return _of(group, **known, not_ok=int(status != "OK"), **more)
 
 
 def _lag_minute() -> Rows:
@@ -80,9 +73,15 @@ def _lag_minute() -> Rows:
 
 def _incident(incident_id: str, began: int, ended: int | None, by: str | None = "close") -> dict[str, Any]:
     told = _of(
-        "orders", incident_id=incident_id, started_at=_iso(began), ended_by=by, worst_status="ERR", peak_lag=9, events=3
+        "orders",
+        incident_id=incident_id,
+        started_at=_time(began),
+        ended_by=by,
+        worst_status="ERR",
+        peak_lag=9,
+        events=3,
     )
-    return told | {"ended_at": None if ended is None else _iso(ended), "topics": ["orders.v1"]}
+    return told | {"ended_at": None if ended is None else _time(ended), "topics": ["orders.v1"]}
 
 
 def _incidents() -> Rows:
@@ -97,7 +96,7 @@ def _incidents() -> Rows:
 
 def _status_intervals() -> Rows:
     def interval(group: str, status: str, first: int, last: int) -> dict[str, Any]:
-        return _of(group, status=status, from_at=_iso(first), to_at=_iso(last))
+        return _of(group, status=status, from_at=_time(first), to_at=_time(last))
 
     return [
         interval("orders", "OK", hour_at(0), hour_at(0, 12)),
@@ -113,7 +112,7 @@ def _slo_daily() -> Rows:
         seen, ok, measured, within = minutes
         told = {"minutes_seen": seen, "minutes_ok": ok, "minutes_measured": measured, "minutes_within_target": within}
         rules = {"target_seconds": 60.0, "objective": 0.99, "budget_minutes": measured / 100}
-        return _of(group, day=day.isoformat(), **told, **rules, **more)
+        return _of(group, day=day, **told, **rules, **more)
 
     return [
         day("orders", MONDAY - dt.timedelta(days=1), (100, 100, 100, 100), burn_rate=0.0),
@@ -128,7 +127,7 @@ def _skew_minute() -> Rows:
     def minute(at_s: int, partition: int | None, cause: str | None, share: float | None = 0.75) -> dict[str, Any]:
         gini = 0.0 if share is None else 0.6
         worst = {"worst_partition": partition, "owner": f"owner-{partition}", "max_share": share, "gini": gini}
-        return _of("orders", topic="orders.v1", minute=_iso(at_s), cause=cause, coverage=1.0, **worst)
+        return _of("orders", topic="orders.v1", minute=_time(at_s), cause=cause, coverage=1.0, **worst)
 
     return [
         *(minute(hour_at(0, 12) + 60 * n, 3, "hot_partition") for n in range(6)),
@@ -136,14 +135,14 @@ def _skew_minute() -> Rows:
         # the group was OK, so its worst partition does not count
         *(minute(hour_at(1) + 60 * n, 7, "slow_owner") for n in range(20)),
         minute(hour_at(0), None, None, share=None),
-        _of("idle", topic="idle.v1", minute=_iso(hour_at(1)), gini=0.0, coverage=1.0),
+        _of("idle", topic="idle.v1", minute=_time(hour_at(1)), gini=0.0, coverage=1.0),
     ]
 
 
 def _rates_minute() -> Rows:
     def minute(at_s: int, topic: str, partition: int, produced: int, consumed: int) -> dict[str, Any]:
         counted = {"produced": produced * 60, "consumed": consumed * 60, "coverage": 1.0}
-        return _of("orders", topic=topic, partition=partition, minute=_iso(at_s), **counted)
+        return _of("orders", topic=topic, partition=partition, minute=_time(at_s), **counted)
 
     def five(at_s: int, rates: list[tuple[int, int]]) -> Iterable[dict[str, Any]]:
         return (
@@ -168,44 +167,35 @@ def _rates_minute() -> Rows:
 
 
 def _quarantine() -> Rows:
-    return [{"reason": "unreadable", "raw": "AA=="}, {"reason": "short_segment", "missing": 40}]
+    return [
+        {"day": MONDAY, "reason": "unreadable", "raw": "AA=="},
+        {"day": MONDAY, "reason": "short_segment", "missing": 40},
+    ]
 
 
-def _told() -> dict[str, Rows]:
-    return {
-        "lag_minute": _lag_minute(),
-        "incidents": _incidents(),
-        "status_intervals": _status_intervals(),
-        "slo_daily": _slo_daily(),
-        "skew_minute": _skew_minute(),
-        "rates_minute": _rates_minute(),
-        "quarantine": _quarantine(),
-    }
-
-
-def _day_of(row: dict[str, Any]) -> str:
-    moment = row.get("minute") or row.get("started_at") or row.get("from_at")
-    return str(row.get("day") or (moment or MONDAY.isoformat())[:10])
-
-
-@pytest.fixture(scope="module")
-def tables(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Tables:
+def _write_two_days(tables: Path) -> None:
     """Write the first two days of the week, and the days around them."""
-    made = Tables(str(tmp_path_factory.mktemp("tables")))
-    for name, told in _told().items():
-        lines = [row | {"day": _day_of(row)} for row in told]
-        frame = spark.range(1).select(rows(lines, with_day(TABLES[name])))
-        if name == "quarantine":
-            made.append(frame, name, "b-0")
-        else:
-            days = {dt.date.fromisoformat(line["day"]) for line in lines}
-            made.replace_days(frame.withColumn("piece", F.lit(0)) if name in PIECES else frame, name, days)
-    return made
+    write_rows(tables, "lag_minute", _lag_minute())
+    write_rows(tables, "incidents", _incidents())
+    write_rows(tables, "status_intervals", _status_intervals())
+    write_rows(tables, "slo_daily", _slo_daily())
+    write_rows(tables, "skew_minute", _skew_minute())
+    write_rows(tables, "rates_minute", _rates_minute())
+    write_rows(tables, "quarantine", _quarantine())
+    write_note(tables)
 
 
 @pytest.fixture(scope="module")
-def found(spark: "SparkSession", tables: Tables) -> Findings:
-    return find(spark, tables, DayRange(MONDAY, TUESDAY))
+def two_days(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+    tables = tmp_path_factory.mktemp("tables")
+    _write_two_days(tables)
+    with History(tables) as history:
+        yield history
+
+
+@pytest.fixture(scope="module")
+def found(two_days: History) -> Findings:
+    return two_days.findings(MONDAY, TUESDAY)
 
 
 def test_a_report_names_its_days_and_the_days_that_they_are_compared_with(found: Findings) -> None:
@@ -261,18 +251,20 @@ def test_incidents_that_overlap_the_days_are_listed_longest_first(found: Finding
     assert (found.incident_totals, found.flapping) == (IncidentTotals(3, open=1, silent=0), [])
 
 
-def test_incidents_too_short_to_be_shown_are_counted(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finding_types, "INCIDENTS_SHOWN", 2)
+def test_incidents_too_short_to_be_shown_are_counted(
+    tables: Path, history_in_folder: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_findings, "INCIDENTS_SHOWN", 2)
     flaps = [_incident(f"flap {n}", hour_at(0, n), hour_at(0, n + 0.1), "silence") for n in range(10)]
     told = [*flaps, _incident("long", hour_at(0), hour_at(1)), _incident("open", hour_at(1, 23), None, None)]
     told += [flap | {"consumer": "nine"} for flap in flaps[:9]]
-    ask = aggregates.Queries({"incidents": spark.range(1).select(rows(told, TABLES["incidents"]))}, WEEK)
-    ask.frames["incidents"] = ask.frame(aggregates._INCIDENTS)
-    ask.numbers["now_s"] = hour_at(1, 23.01)
-    assert [each.incident_id for each in ask.longest(only_open=False)] == ["long", "flap 0"]
-    assert ask.rows(IncidentTotals, aggregates._INCIDENT_TOTALS) == [IncidentTotals(21, 1, 19)]
-    assert ask.rows(Flapping, aggregates._FLAPPING) == [Flapping("prod", "orders", 11, 360.0)]
-    assert [each.incident_id for each in ask.longest(only_open=True)] == ["open"]
+    write_rows(tables, "incidents", told)
+    write_rows(tables, "lag_minute", [_minute("orders", hour_at(1, 23), 90.0, 5, "ERR")])
+    found = history_in_folder.findings(WEEK.first, WEEK.last)
+    assert [each.incident_id for each in found.incidents] == ["long", "flap 0"]
+    assert found.incident_totals == IncidentTotals(21, 1, 19)
+    assert found.flapping == [Flapping("prod", "orders", 11, 360.0)]
+    assert [each.incident_id for each in found.open_incidents] == ["open"]
 
 
 def test_hours_are_listed_for_groups_that_were_not_ok(found: Findings) -> None:
@@ -302,23 +294,43 @@ def test_budgets_are_listed_for_groups_that_spent_some(found: Findings) -> None:
     ]
 
 
-def test_the_newest_seven_days_are_reported_by_default(spark: "SparkSession", tables: Tables) -> None:
-    assert period_of(spark, tables, None, None) == DayRange(TUESDAY - dt.timedelta(days=6), TUESDAY)
-    assert period_of(spark, tables, MONDAY, None) == DayRange(MONDAY, TUESDAY)
-    assert period_of(spark, tables, None, MONDAY) == DayRange(MONDAY - dt.timedelta(days=6), MONDAY)
+def test_a_report_of_tables_in_s3_has_the_same_findings(found: Findings, tables: Path, history_in_s3: History) -> None:
+    _write_two_days(tables)
+    assert history_in_s3.findings(MONDAY, TUESDAY) == found
 
 
-def test_days_without_tables_give_one_sentence(spark: "SparkSession", tables: Tables) -> None:
-    with pytest.raises(NothingToReportError) as refused:
-        period_of(spark, tables, WEEK.last, WEEK.last)
-    assert str(refused.value) == (
-        f"{tables.directory} has no day from 2026-11-22 to 2026-11-22; it has 2026-11-16 to 2026-11-17"
-    )
-    with pytest.raises(NothingToReportError, match="no derived tables: run karrot pipeline run --once --only derive"):
-        period_of(spark, Tables(f"{tables.directory}/none"), None, None)
+def test_the_newest_seven_days_are_reported_by_default(two_days: History) -> None:
+    assert two_days.findings().period == DayRange(TUESDAY - dt.timedelta(days=6), TUESDAY)
+    assert two_days.findings(MONDAY).period == DayRange(MONDAY, TUESDAY)
+    assert two_days.findings(None, MONDAY).period == DayRange(MONDAY - dt.timedelta(days=6), MONDAY)
 
 
-def test_days_in_the_wrong_order_are_refused_before_spark_starts() -> None:
-    asked = ["pipeline", "report", "--tables", "t", "--from", "2026-11-22", "--to", "2026-11-16"]
-    ended = CliRunner().invoke(main, asked)
-    assert (ended.exit_code, ended.stderr) == (2, "karrot: --from 2026-11-22 is after --to 2026-11-16\n")
+def test_a_report_has_the_derived_tables_of_one_run(tables: Path, history_in_folder: History) -> None:
+    write_rows(tables, "lag_minute", [_minute("orders", hour_at(0), 90.0, 5, "ERR")])
+    write_note(tables)
+    write_rows(tables, "lag_minute", [_minute("orders", hour_at(0), 90.0, 7, "ERR")])
+    write_rows(tables, "incidents", [_incident("of the next run", hour_at(0), None, None)])
+    found = history_in_folder.findings()
+    assert ([each.peak_lag for each in found.lags], found.incidents) == ([5], [])
+
+
+def test_a_day_with_lag_alone_has_no_other_findings(tables: Path, history_in_folder: History) -> None:
+    write_rows(tables, "lag_minute", [_minute("orders", hour_at(0), None, 5, "OK")])
+    found = history_in_folder.findings()
+    assert (found.groups, found.target_seconds, found.days, found.quarantined) == (0, None, [], Quarantined(0, 0))
+    assert (found.skew_watched, found.incident_totals) == (AnsweredTopics(0, 0), IncidentTotals(0, 0, 0))
+    assert [(each.consumer, each.peak_lag) for each in found.lags] == [("orders", 5)]
+
+
+def test_days_without_tables_give_one_sentence(two_days: History) -> None:
+    with pytest.raises(NothingToReport) as refused:
+        two_days.findings(WEEK.last, WEEK.last)
+    assert str(refused.value).endswith(" has no day from 2026-11-22 to 2026-11-22; it has 2026-11-16 to 2026-11-17")
+
+
+def test_a_place_without_derived_tables_names_the_command_that_makes_them(
+    tables: Path, history_in_folder: History
+) -> None:
+    write_rows(tables, "quarantine", _quarantine())
+    with pytest.raises(HistoryError, match="no table lag_minute: run karrot pipeline run --once --only derive"):
+        history_in_folder.findings()

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.history.time_ranges import DayRange
-from karrot.pipeline.report import chart_shapes, sentences
-from karrot.pipeline.report.finding_types import (
+from karrot.history.report_findings import (
     AnsweredTopics,
     Budget,
     Capacity,
@@ -24,8 +22,10 @@ from karrot.pipeline.report.finding_types import (
     Quarantined,
     Skewed,
 )
-from karrot.pipeline.report.html_page import page
-from support.pipeline.report_findings import MONDAY, WEEK, hour_at, make_findings, make_incident, quiet_week
+from karrot.history.time_ranges import DayRange
+from karrot.report import chart_shapes, sentences
+from karrot.report.html_page import page
+from support.report_findings import MONDAY, WEEK, hour_at, make_findings, make_incident, quiet_week
 
 MADE_AT = dt.datetime(2026, 11, 23, 8, tzinfo=dt.UTC)
 _VOID = {"meta", "br", "hr", "img", "input", "link"}

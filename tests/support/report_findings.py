@@ -4,8 +4,7 @@ import datetime as dt
 from typing import Any
 
 from karrot.history.answers_and_errors import Incident
-from karrot.history.time_ranges import DayRange
-from karrot.pipeline.report.finding_types import (
+from karrot.history.report_findings import (
     AnsweredTopics,
     Budget,
     Capacity,
@@ -20,6 +19,7 @@ from karrot.pipeline.report.finding_types import (
     Quarantined,
     Skewed,
 )
+from karrot.history.time_ranges import DayRange
 
 MONDAY = dt.date(2026, 11, 16)
 WEEK = DayRange(MONDAY, dt.date(2026, 11, 22))

@@ -8,16 +8,14 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
-from pyspark.sql import SparkSession
 
 from karrot import __version__
+from karrot.history import History
 from karrot.history.answers_and_errors import Incident
+from karrot.history.report_findings import GROUPS_SHOWN, INCIDENTS_SHOWN, Capacity, Findings
 from karrot.jinja_filters import FILTERS, dash_if_unknown
-from karrot.pipeline.report import chart_shapes, sentences
-from karrot.pipeline.report.finding_types import GROUPS_SHOWN, INCIDENTS_SHOWN, Capacity, Findings
-from karrot.pipeline.report.job import find, period_of
-from karrot.pipeline.store.table_files import Tables
 from karrot.render import shipped_templates
+from karrot.report import chart_shapes, sentences
 
 
 class ReportPage(NamedTuple):
@@ -33,13 +31,12 @@ class GroupLine(NamedTuple):
     open: bool
 
 
-def write_report(spark: SparkSession, tables: Tables, output: Path, first: date | None, last: date | None) -> str:
+def write_report(history: History, output: Path, first: date | None = None, last: date | None = None) -> str:
     """Write the report of the given days, or of the newest seven, and return its headline.
 
-    Raises `NothingToReportError`, and OSError if the file cannot be written.
+    Raises a `HistoryError`, and OSError if the file cannot be written.
     """
-    kept = tables.together(spark)
-    written = page(find(spark, kept, period_of(spark, kept, first, last)), made_at=datetime.now(UTC))
+    written = page(history.findings(first, last), made_at=datetime.now(UTC))
     output.write_text(written.html, encoding="utf-8")
     return written.headline
 

@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from karrot.history.answers_and_errors import Incident
+from karrot.history.report_findings import Budget, Capacity, Findings, Hours, LagPoint
 from karrot.history.time_ranges import DayRange
-from karrot.pipeline.report.finding_types import Budget, Capacity, Findings, Hours, LagPoint
 
 _MOST_TICKS = 7
 _HOUR_S = 3600

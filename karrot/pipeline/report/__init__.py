@@ -1,1 +1,0 @@
-"""Makes the report: `job.find` reduces tables to `finding_types.Findings`, and `html_page.page` shows them."""

@@ -1,0 +1,1 @@
+"""Makes the page of a report from `karrot.history.report_findings.Findings`."""
