@@ -143,7 +143,7 @@ class _Asked:
 
 
 def _query(
-    *options: Callable[[Command], Command], short_help: str | None = None
+    *options: Callable[[Command], Command], short_help: str | None = None, timeout: str = "2m"
 ) -> Callable[[Callable[..., _Answer]], click.Command]:
     """Make a command of a function that answers a query of the history, whose errors become `Refused`.
 
@@ -161,7 +161,7 @@ def _query(
         ),
         click.option(
             "--timeout",
-            default="2m",
+            default=timeout,
             metavar="DURATION",
             callback=read_span(_LONGEST_S),
             help="End with an error if the answer takes longer.",
@@ -179,7 +179,7 @@ def _query(
 
             shared = {name: given.pop(name, None) for name in ("tables", "cluster", "group", "limit")}
             try:
-                with History(shared["tables"]) as history, history.limited(timeout.total_seconds()):
+                with History(shared["tables"], spills=True) as history, history.limited(timeout.total_seconds()):
                     said = answer(_Asked(history, **shared), **given)
             except UnclearGroup as error:
                 raise Refused(f"{_one_line(error)}: choose one with --cluster") from error
@@ -562,6 +562,7 @@ def risks(
         help="The file to write.",
     ),
     short_help="Write a report about a range of days as an HTML file.",
+    timeout="1h",
 )
 def report(asked: _Asked, first: datetime | None, last: datetime | None, output: Path) -> _Answer:
     """Write a report about a range of days, as a single, self-contained HTML file.
@@ -575,10 +576,9 @@ def report(asked: _Asked, first: datetime | None, last: datetime | None, output:
     from karrot.report.html_page import write_report
 
     if first and last and first > last:
-        raise Refused(f"--from {first:%Y-%m-%d} is after --to {last:%Y-%m-%d}")
+        raise Refused(f"--from {first:%F} is after --to {last:%F}")
     if first and last and last - first >= _LONGEST_REPORT:
-        longest = f"a report has at most {_LONGEST_REPORT.days:,} days"
-        raise Refused(f"--from {first:%Y-%m-%d} to {last:%Y-%m-%d}: {longest}")
+        raise Refused(f"--from {first:%F} to {last:%F}: a report has at most {_LONGEST_REPORT.days:,} days")
     headline = write_report(asked.history, output, first and first.date(), last and last.date())
     return _Answer({"output": str(output), "headline": headline}, [safe(f"{output}: {headline}")])
 

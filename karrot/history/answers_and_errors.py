@@ -27,11 +27,15 @@ class Incident(NamedTuple):
         return GroupKey(self.cluster, self.group)
 
 
-INCIDENT_COLUMNS: Final = (
-    "incident_id, cluster, consumer, epoch_ms(started_at), epoch_ms(ended_at), ended_by, worst_status, peak_lag, "
-    "events, topics"
-)
-"""The SQL of the columns from which `incident_of` makes an incident."""
+OVERLAPS: Final = "epoch_ms(started_at) < $end AND (ended_at IS NULL OR epoch_ms(ended_at) >= $start)"
+"""An SQL condition for the incidents that were open at some time between two times, in milliseconds since 1970."""
+
+INCIDENTS: Final = f"""
+SELECT incident_id, cluster, consumer, epoch_ms(started_at), epoch_ms(ended_at), ended_by, worst_status, peak_lag,
+  events, topics
+FROM {{table}} WHERE {OVERLAPS}{{named}}
+"""  # noqa: S608 (constants; every value is bound)
+"""The rows from which `incident_of` makes incidents."""
 
 
 def incident_of(row: tuple[Any, ...]) -> Incident:

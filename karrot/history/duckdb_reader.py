@@ -6,8 +6,8 @@ table at one version.
 
 import glob
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from types import MappingProxyType
@@ -29,7 +29,6 @@ STREAMED: Final = frozenset({"commits", "ends", "events", "members", "partitions
 """The tables that ``derive`` cannot make again from other tables."""
 
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
-    "temp_directory": "",
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "enable_external_file_cache": False,
@@ -38,7 +37,7 @@ _AGAIN_S: Final = 0.05
 _INTERRUPTED: Final = "Query interrupted"
 """The message of DuckDB's error for a signal during a query. DuckDB has no error class for this case."""
 
-_SOURCE: Final = "read_parquet(${files}, union_by_name = true, hive_partitioning = false, filename = true)"
+_SOURCE: Final = "read_parquet($files, union_by_name = true, hive_partitioning = false, filename = true)"
 """Different versions of Karrot can have written the days. A column that a file lacks is NULL in its rows."""
 
 _FILES = "SELECT DISTINCT filename FROM {table} WHERE true{named}"
@@ -81,15 +80,12 @@ class TablesAtOneTime:
         query: str,
         asked: Mapping[str, object],
         names: Names = MappingProxyType({}),
-        *,
-        beside: str = "",
     ) -> list[Row]:
         """Return the rows of ``query``; no rows if the table has no wanted day.
 
         The query has ``{table}``, whose rows also have the column ``filename``, and ``$days[filename]`` is their day.
-        ``{beside}`` stands for the wanted days of the table ``beside``, which must have some. ``{named}`` stands for
-        conditions on ``names``. ``asked`` are the values of the query's other parameters. Raises a `HistoryError`, or
-        `FileGone`; Ctrl-C raises KeyboardInterrupt.
+        ``{named}`` stands for conditions on ``names``. ``asked`` are the values of the query's other parameters. Raises
+        a `HistoryError`, or `FileGone`; Ctrl-C raises KeyboardInterrupt.
         """
         import duckdb  # noqa: PLC0415 (an extra)
 
@@ -98,30 +94,28 @@ class TablesAtOneTime:
         if "{named}" in query:  # the SQL text never contains a name
             query = query.replace("{named}", "".join(f" AND {column} = ${column}" for column in names))
             values |= names
-        needed = {"table": table, **({"beside": beside} if beside else {})}
-        found = {
-            part: {path: file for path, file in self._listed(name).items() if wanted(file.day)}
-            for part, name in needed.items()
-        }
-        if not found["table"]:
+        query = query.replace("{table}", _SOURCE)
+        if not (files := {path: file for path, file in self._listed(table).items() if wanted(file.day)}):
             return []
         if "$days" in query:
-            values["days"] = {"key": [*found["table"]], "value": [file.day for file in found["table"].values()]}
+            values["days"] = {"key": [*files], "value": [file.day for file in files.values()]}
         try:
-            with ExitStack() as held:
-                for part, files in found.items():
-                    query = query.replace(f"{{{part}}}", _SOURCE.replace("{files}", part))
-                    values[part] = [*map(glob.escape, files)]
-                    held.enter_context(self._stored.at_hand(needed[part], files))
-                return self._duck.run(place, query, values)
+            with self.at_hand(table, wanted) as paths:
+                return self._duck.run(place, query, values | {"files": paths})
         except duckdb.Error as error:
-            for part, files in found.items():
-                for path, file in files.items():
-                    if not Path(path).exists():
-                        raise FileGone(f"{self._stored}/{needed[part]}/{file.path}") from error
+            for path, file in files.items():
+                if not Path(path).exists():
+                    raise FileGone(f"{place}/{file.path}") from error
             message = str(error).split("\n\n", 1)[0].replace("\n", " ")  # without its excerpt of the query
             cure = "" if table in STREAMED else ": if an older Karrot wrote it, derive it again"
             raise HistoryError(f"{place} cannot be read ({message}){cure}") from error
+
+    @contextmanager
+    def at_hand(self, table: str, wanted: IsWanted) -> Iterator[list[str]]:
+        """Have the files of a table's wanted days on this machine. The value is their paths, as DuckDB takes them."""
+        files = {path: file for path, file in self._listed(table).items() if wanted(file.day)}
+        with self._stored.at_hand(table, files):
+            yield [*map(glob.escape, files)]
 
     def _listed(self, table: str) -> Mapping[str, DataFile]:
         """The files of a table by their paths on this machine; none if there is no table."""
@@ -146,10 +140,13 @@ class TablesAtOneTime:
 
 
 class Duck:
-    """Runs DuckDB in memory, for any number of threads. It starts at the first query, after the process has forked."""
+    """Runs DuckDB, for any number of threads. It starts at the first query, after the process has forked.
 
-    def __init__(self, *, threads: int, memory: str, most_rows: int = 1_000_000) -> None:
-        self._config = {**_CONFIG, "threads": threads, "memory_limit": memory}
+    What exceeds ``memory`` goes to files in ``spill``, and raises an error without this folder.
+    """
+
+    def __init__(self, *, threads: int, memory: str, spill: str = "", most_rows: int = 1_000_000) -> None:
+        self._config = {**_CONFIG, "threads": threads, "memory_limit": memory, "temp_directory": spill}
         self._memory = memory
         self._most_rows = most_rows
         self._connection: DuckDBPyConnection | None = None

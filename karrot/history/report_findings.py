@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Final, NamedTuple
 
-from karrot.history.answers_and_errors import INCIDENT_COLUMNS, Incident, NothingToReport, incident_of
+from karrot.history.answers_and_errors import INCIDENTS, OVERLAPS, Incident, NothingToReport, incident_of
 from karrot.history.duckdb_reader import Row, TablesAtOneTime
-from karrot.history.time_ranges import OVERLAPS, DayRange
+from karrot.history.time_ranges import DayRange
 from karrot.history.time_series import severity
 
 GROUPS_SHOWN: Final = 20
@@ -178,8 +178,7 @@ _POINTS: Final = 168
 """The number of parts of a period, as many as a week has hours."""
 
 
-def period_of(tables: TablesAtOneTime, first: date | None, last: date | None) -> DayRange:
-    """Return the requested days, or the newest seven if none were requested. Raises `NothingToReport`."""
+def _period(tables: TablesAtOneTime, first: date | None, last: date | None) -> DayRange:
     days = tables.days("lag_minute", lambda _day: True)
     last = last or (days[-1] if first is None else max(first, days[-1]))
     period = DayRange(first or last - _WEEK, last)
@@ -220,11 +219,12 @@ ORDER BY peak_seconds DESC NULLS LAST, peak_lag DESC NULLS LAST, cluster, consum
 """  # noqa: S608 (constants; every value is bound)
 """The groups with the largest lag in seconds. Groups whose lag is unknown come last."""
 
+_LASTED: Final = "coalesce(epoch_ms(ended_at), $now) - epoch_ms(started_at) DESC, started_at, cluster, consumer"
 _LONGEST: Final = f"""
-SELECT {INCIDENT_COLUMNS} FROM {{table}} WHERE {OVERLAPS} AND (ended_at IS NULL OR NOT $only_open)
-ORDER BY coalesce(epoch_ms(ended_at), $now) - epoch_ms(started_at) DESC, started_at, cluster, consumer LIMIT $incidents
-"""  # noqa: S608 (as above)
-"""The longest incidents that were open at some time in the period. An open incident lasts until the newest event."""
+{INCIDENTS} QUALIFY row_number() OVER (PARTITION BY ended_at IS NULL ORDER BY {_LASTED}) <= $incidents
+ORDER BY {_LASTED}
+"""
+"""The longest open and the longest ended incidents. An open incident lasts until the newest event."""
 
 _INCIDENT_TOTALS: Final = f"""
 SELECT count(*), count(*) FILTER (ended_at IS NULL), count(*) FILTER (ended_by = 'silence')
@@ -249,8 +249,9 @@ GROUP BY ALL HAVING warn + err > 0 ORDER BY warn + err DESC, cluster, consumer L
 _SKEWED: Final = """
 SELECT cluster, consumer, topic, count(*) AS minutes, avg(max_share), avg(gini) AS mean_gini,
   mode(worst_partition ORDER BY worst_partition), mode(owner ORDER BY owner), mode(cause ORDER BY cause)
-FROM {table} SEMI JOIN
-  (SELECT * FROM {beside} WHERE not_ok > 0 OR lag_seconds_max > $target) USING (cluster, consumer, minute)
+FROM {table} SEMI JOIN (
+  SELECT * FROM read_parquet($lag_minute, union_by_name = true) WHERE not_ok > 0 OR lag_seconds_max > $target
+) USING (cluster, consumer, minute)
 WHERE max_share IS NOT NULL AND (cause IS NOT NULL OR (gini >= 0.5 AND max_share >= 0.3))
 GROUP BY ALL HAVING minutes >= 5 ORDER BY minutes DESC, mean_gini DESC, cluster, consumer, topic LIMIT $groups
 """
@@ -314,26 +315,24 @@ _QUARANTINED: Final = "SELECT count(*) FILTER (missing IS NULL), coalesce(sum(mi
 
 def findings(tables: TablesAtOneTime, first: date | None, last: date | None) -> Findings:
     """Return the findings of the days, or of the newest seven. Raises `NothingToReport` and `HistoryError`."""
-    period = period_of(tables, first, last)
+    period = _period(tables, first, last)
 
-    def rows(table: str, query: str, *, beside: str = "", **asked: object) -> list[Row]:
-        return tables.rows(table, period.has, query, asked, beside=beside)
+    def rows(table: str, query: str, **asked: object) -> list[Row]:
+        return tables.rows(table, period.has, query, asked)
 
     def incidents(query: str, **asked: object) -> list[Row]:
         bounds = {"start": period.start_s * 1000, "end": period.end_s * 1000}
         # An incident is on the day on which it started, even if it lasts longer.
         return tables.rows("incidents", lambda day: day <= period.last, query, bounds | asked)
 
-    def longest(*, only_open: bool) -> list[Incident]:
-        asked = {"only_open": only_open, "now": until_s * 1000, "incidents": INCIDENTS_SHOWN}
-        return [incident_of(row) for row in incidents(_LONGEST, **asked)]
-
     ((first_s, until_s, unknown),) = rows("lag_minute", _HEARD)
-    groups, target, objective = _only(rows("slo_daily", _RULES)) or (0, None, None)
+    groups, target, objective = next(iter(rows("slo_daily", _RULES)), (0, None, None))
+    longest = [*map(incident_of, incidents(_LONGEST, now=until_s * 1000, incidents=INCIDENTS_SHOWN))]
     length_s = max(60, (period.end_s - period.start_s) // _POINTS)
     lags = rows("lag_minute", _LAGS, groups=GROUPS_SHOWN, start_s=period.start_s, length_s=length_s)
     budgets = rows("slo_daily", _BUDGETS, groups=GROUPS_SHOWN)
-    skewed = rows("skew_minute", _SKEWED, beside="lag_minute", target=target, groups=GROUPS_SHOWN)
+    with tables.at_hand("lag_minute", period.has) as lag_minute:
+        skewed = rows("skew_minute", _SKEWED, lag_minute=lag_minute, target=target, groups=GROUPS_SHOWN)
     capacities, rates_watched = _capacities(tables, period)
     return Findings(
         period=period,
@@ -345,24 +344,19 @@ def findings(tables: TablesAtOneTime, first: date | None, last: date | None) -> 
         days_before=[DayTotal(*row) for row in tables.rows("slo_daily", period.before.has, _DAYS, {})],
         groups=groups,
         lags=[GroupLag._make((*row, [LagPoint(*each) for each in points])) for *row, points in lags],
-        incidents=longest(only_open=False),
-        open_incidents=longest(only_open=True),
-        incident_totals=IncidentTotals(*(_only(incidents(_INCIDENT_TOTALS)) or (0, 0, 0))),
+        incidents=longest[:INCIDENTS_SHOWN],
+        open_incidents=[incident for incident in longest if incident.ended_at is None],
+        incident_totals=IncidentTotals(*next(iter(incidents(_INCIDENT_TOTALS)), (0, 0, 0))),
         flapping=[Flapping(*row) for row in incidents(_FLAPPING, incidents=INCIDENTS_SHOWN)],
         hours=[Hours(*row) for row in rows("status_intervals", _HOURS, groups=GROUPS_SHOWN)],
         skewed=[Skewed(*row) for row in skewed],
-        skew_watched=AnsweredTopics(*(_only(rows("skew_minute", _SKEW_WATCHED)) or (0, 0))),
+        skew_watched=AnsweredTopics(*next(iter(rows("skew_minute", _SKEW_WATCHED)), (0, 0))),
         capacities=capacities,
         rates_watched=rates_watched,
         budgets=[Budget._make((*row, [DayBurn(*each) for each in days])) for *row, days in budgets],
-        quarantined=Quarantined(*(_only(rows("quarantine", _QUARANTINED)) or (0, 0))),
+        quarantined=Quarantined(*next(iter(rows("quarantine", _QUARANTINED)), (0, 0))),
         unknown=unknown,
     )
-
-
-def _only(rows: list[Row]) -> Row | None:
-    """The row of an aggregate; ``None`` if the table has no files."""
-    return rows[0] if rows else None
 
 
 def _capacities(tables: TablesAtOneTime, period: DayRange) -> tuple[list[Capacity], AnsweredTopics]:
@@ -373,7 +367,7 @@ def _capacities(tables: TablesAtOneTime, period: DayRange) -> tuple[list[Capacit
     """
     best: dict[tuple[str, str, str], float] = {}
     days: dict[tuple[str, str, str], list[DayPeak]] = {}
-    for day in period.dates:
+    for day in tables.days("rates_minute", period.has):
         for cluster, consumer, topic, produced, consumed in tables.rows("rates_minute", day.__eq__, _RATES, {}):
             days.setdefault((cluster, consumer, topic), []).append(DayPeak(day, produced))
             if consumed is not None:

@@ -1,6 +1,7 @@
 """Defines `History`, which answers every query about the tables with DuckDB's SQL."""
 
 import os
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, date, datetime, timedelta
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, Type
 
 from karrot.event import Status
 from karrot.history.answers_and_errors import (
-    INCIDENT_COLUMNS,
+    INCIDENTS,
+    OVERLAPS,
     Days,
     GroupDescription,
     GroupHistory,
@@ -29,27 +31,13 @@ from karrot.history.offsets_at_time import LookBack, describe, stale
 from karrot.history.report_findings import Findings, findings
 from karrot.history.retention_risks import risks
 from karrot.history.table_files_in_folder import FileGone, TablesInFolder, time_limit
-from karrot.history.time_ranges import (
-    IN_SPAN,
-    MINUTE,
-    OVERLAPS,
-    DayRange,
-    TimeRange,
-    bounds,
-    day_ranges,
-    epoch_ms,
-    moment_of,
-)
+from karrot.history.time_ranges import IN_SPAN, MINUTE, DayRange, TimeRange, bounds, day_ranges, epoch_ms, moment_of
 from karrot.history.time_series import METRICS, SeriesMetric, question, severity
 from karrot.settings.types import Bucket, Place
 from karrot.text import EPOCH
 
 if TYPE_CHECKING:
     from karrot.history.duckdb_reader import StoredTables
-
-INCIDENTS = f"""
-SELECT {INCIDENT_COLUMNS} FROM {{table}} WHERE {OVERLAPS}{{named}}
-"""  # noqa: S608 (constants; every value is bound)
 
 COUNTS = f"""
 SELECT cluster, consumer, count(*) FROM {{table}} WHERE {OVERLAPS}{{named}} GROUP BY ALL
@@ -138,11 +126,20 @@ class History:
     An answer has the derived tables of one run of ``derive``, even while the next run writes. A method
     that cannot answer raises a `HistoryError` for the user. An empty answer is not an error.
 
-    ``memory`` limits DuckDB's memory. ``most_copied`` limits the bytes of files that are copied from S3, for all
+    ``memory`` limits DuckDB's memory. An answer that needs more fails or, if it ``spills``, uses temporary files.
+    ``most_copied`` limits the bytes of files that are copied from S3, for all
     queries together. A search of older records ends ``look_back`` before the time ``at``.
     """
 
-    def __init__(self, tables: Place, *, threads: int = 2, memory: str = "512MB", most_copied: int = 4 * _GIB) -> None:
+    def __init__(
+        self,
+        tables: Place,
+        *,
+        threads: int = 2,
+        memory: str = "512MB",
+        spills: bool = False,
+        most_copied: int = 4 * _GIB,
+    ) -> None:
         self._stored: StoredTables
         if isinstance(tables, Bucket):
             from karrot.history.table_files_in_s3 import TablesInS3  # noqa: PLC0415 (only for tables in S3)
@@ -151,7 +148,8 @@ class History:
             self._stored = TablesInS3(tables, partial(open_client, os.environ), most_bytes=most_copied)
         else:
             self._stored = TablesInFolder(tables)
-        self._duck = Duck(threads=threads, memory=memory)
+        spill = f"{tempfile.gettempdir()}/karrot-duckdb-{os.getpid()}" if spills else ""
+        self._duck = Duck(threads=threads, memory=memory, spill=spill)
 
     limited = staticmethod(time_limit)
 

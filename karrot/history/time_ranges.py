@@ -12,8 +12,6 @@ from karrot.text import EPOCH
 MINUTE = timedelta(minutes=1)
 IN_SPAN = "epoch_ms(minute) >= $start AND epoch_ms(minute) < $end"
 """An SQL condition for the minutes of a time range. `bounds` makes its parameters."""
-OVERLAPS = "epoch_ms(started_at) < $end AND (ended_at IS NULL OR epoch_ms(ended_at) >= $start)"
-"""An SQL condition for the incidents that were open at some time in a time range, as above."""
 _MS = timedelta(milliseconds=1)
 _EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 """The earliest time that users may write.

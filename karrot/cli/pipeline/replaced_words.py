@@ -33,19 +33,11 @@ class ReplacedWord(click.Command):
             return self.new.invoke(called)
 
 
-def _report(*, master: object, conf: object, **asked: Any) -> None:  # noqa: ARG001 (settings of Spark, without effect)
-    click.echo(
-        "karrot: karrot pipeline report is replaced, and the next release removes it. Now: karrot history report, with "
-        "the same options except --master and --conf",
-        err=True,
-    )
+def _report(*, master: object, conf: object, **asked: Any) -> None:  # noqa: ARG001 (Spark's, without effect)
+    words = "karrot pipeline report is replaced, and the next release removes it. Now: karrot history report"
+    click.echo(f"karrot: {words}, with the same options except --master and --conf", err=True)
     click.get_current_context().invoke(history.report, **asked)
 
 
-REPORT: Final = click.Command(
-    "report",
-    callback=_report,
-    params=[*history.report.params, click.Option(["--master"]), click.Option(["--conf"], multiple=True)],
-    help="Replaced by karrot history report.",
-    hidden=True,
-)
+_SPARK: Final = (click.Option(["--master"]), click.Option(["--conf"], multiple=True))
+REPORT: Final = click.Command("report", callback=_report, params=[*history.report.params, *_SPARK], hidden=True)

@@ -90,7 +90,7 @@ class Jobs:
         return StepResult(text, details)
 
     def report(self, output: Path, _stop: Event) -> StepResult:
-        with History(tables_place.read(self.tables.directory)) as history:
+        with History(tables_place.read(self.tables.directory), spills=True) as history:
             headline = write_report(history, output)
         return StepResult(f"{output}: {headline}", {"output": str(output), "headline": headline})
 
