@@ -247,18 +247,6 @@ def test_ingest_and_derive_equal_a_local_run_although_an_executor_and_a_driver_a
     figures.add("rows on the cluster that equal those of a local run", assert_equal(alone, tables, names))
 
 
-def test_the_report_is_that_of_a_local_run(page: Submitting, local: Local) -> None:
-    ours, theirs = page.folder / "report.html", page.folder / "local.html"
-    told = page.run("report")
-    assert told.startswith("report.html: ")
-    assert (
-        told.partition(": ")[2]
-        == (local("report", "--tables", page.folder / "tables", "--output", theirs).partition(": ")[2])
-    )
-    lines = zip(ours.read_text().splitlines(), theirs.read_text().splitlines(), strict=True)
-    assert sum(one != other for one, other in lines) <= 1  # the time at which it was made
-
-
 def test_compacted_tables_and_later_segments_have_the_same_events(page: Submitting, local: Local) -> None:
     tables, alone = page.folder / "tables", page.folder / "local"
     page.run("compact")

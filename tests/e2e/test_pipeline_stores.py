@@ -33,6 +33,7 @@ def test_the_pipeline_on_a_store_equals_a_local_one_and_no_reader_sees_a_day_emp
         upload(store, tmp_path / directory, directory)
     upload(store, tmp_path / "first", "archive")
     reader, place = VersionReader(store, "here/tables"), store.url
+    is_hdfs = place.startswith("hdfs:")
     tables, archive = ("--tables", f"{place}/here/tables"), ("--archive", f"{place}/archive")
     with Commands.started(store, tmp_path / "spark.log") as commands:
         with reader.reading():
@@ -48,7 +49,8 @@ def test_the_pipeline_on_a_store_equals_a_local_one_and_no_reader_sees_a_day_emp
             assert "merged" in commands.run("compact", *tables, "--keep", "3650d")
             assert "nothing changed" in commands.run("derive", *tables)
             assert "1 group from 2025-05-11 08:00" in commands.run("replay", *tables)
-            commands.run("report", *tables, "--output", str(tmp_path / "report.html"))
+            refused = commands.streams("report", *tables, "--output", str(tmp_path / "report.html"), code=2 * is_hdfs)
+            assert ("copy the tables to a path" in refused[1]) == is_hdfs
             commands.run("stream", *tables, *archive, "--once")
         local = ("--tables", str(tmp_path / "tables"))
         commands.run("events", *local, "--archive", str(tmp_path / "second"))

@@ -390,3 +390,19 @@ def test_an_answer_beyond_the_limits_of_memory_or_rows_gives_one_sentence(answer
     assert len(ask(answer, "SELECT range FROM {table}, range(10)")) == 10
     with pytest.raises(HistoryFailed, match="lag_minute needs more than 16MB of memory"):
         ask(answer, "SELECT list(range || 'x' || hash(range)) FROM {table}, range(2000000)")
+
+
+def test_a_command_puts_what_exceeds_the_memory_into_temporary_files(
+    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    write_rows(tables, "lag_minute", [lag_minute_row(0, 5)])
+    query = "SELECT count(*) FROM (SELECT hash(range) AS h FROM {table}, range(3000000) ORDER BY h LIMIT 2900000)"
+    for spills in (False, True):
+        with History(tables, memory="32MB", spills=spills) as history:
+            if spills:
+                assert ask(history._tables, query) == [(2_900_000,)]
+            else:
+                with pytest.raises(HistoryFailed, match="needs more than 32MB"):
+                    ask(history._tables, query)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("karrot-duckdb")] == []
