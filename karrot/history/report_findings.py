@@ -294,9 +294,7 @@ FROM {table} GROUP BY ALL ORDER BY day
 """
 
 _RULES: Final = """
-SELECT count(DISTINCT (cluster, consumer)), arg_max_null(target_seconds, $days[filename]),
-  arg_max_null(objective, $days[filename])
-FROM {table}
+SELECT count(DISTINCT (cluster, consumer)), unnest(arg_max((target_seconds, objective), $days[filename])) FROM {table}
 """
 """The number of groups, and the newest day's rules: days that were derived separately can have different rules."""
 

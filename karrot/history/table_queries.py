@@ -127,8 +127,8 @@ class History:
     that cannot answer raises a `HistoryError` for the user. An empty answer is not an error.
 
     ``memory`` limits DuckDB's memory. An answer that needs more fails or, if it ``spills``, uses temporary files.
-    ``most_copied`` limits the bytes of files that are copied from S3, for all
-    queries together. A search of older records ends ``look_back`` before the time ``at``.
+    ``most_copied`` limits the bytes of files that are copied from S3, for all queries together. A search of older
+    records ends ``look_back`` before the time ``at``.
     """
 
     def __init__(

@@ -12,13 +12,7 @@ _WORDS = ", ".join(str(each.name) for each in _REPLACED)
 
 
 @click.group(
-    commands=[
-        run.run,
-        offsets.offsets,
-        replay.replay,
-        stream.stream,
-        *_REPLACED,
-    ],
+    commands=[run.run, offsets.offsets, replay.replay, stream.stream, *_REPLACED],
     epilog=f"Words of earlier releases, which print the new call: {_WORDS}, {stream.stream.name}.",
 )
 def pipeline() -> None:
