@@ -83,9 +83,9 @@ class TablesAtOneTime:
     ) -> list[Row]:
         """Return the rows of ``query``; no rows if the table has no wanted day.
 
-        The query has ``{table}``, whose rows also have the column ``filename``, and ``$days[filename]`` is their day.
-        ``{named}`` stands for conditions on ``names``. ``asked`` are the values of the query's other parameters. Raises
-        a `HistoryError`, or `FileGone`; Ctrl-C raises KeyboardInterrupt.
+        The query has ``{table}``, whose rows also have the column ``filename``. ``{day}`` stands for the day of a row,
+        and ``{named}`` for conditions on ``names``. ``asked`` are the values of the query's other parameters. Raises a
+        `HistoryError`, or `FileGone`; Ctrl-C raises KeyboardInterrupt.
         """
         import duckdb  # noqa: PLC0415 (an extra)
 
@@ -97,7 +97,8 @@ class TablesAtOneTime:
         query = query.replace("{table}", _SOURCE)
         if not (files := {path: file for path, file in self._listed(table).items() if wanted(file.day)}):
             return []
-        if "$days" in query:
+        if "{day}" in query:
+            query = query.replace("{day}", "map_extract($days, filename)[1]")
             values["days"] = {"key": [*files], "value": [file.day for file in files.values()]}
         try:
             with self.at_hand(table, wanted) as paths:

@@ -288,13 +288,13 @@ shows its capacity only under pressure. At other times, its consume rate equals 
 """
 
 _DAYS: Final = """
-SELECT $days[filename] AS day, count(*), sum(minutes_seen), sum(minutes_ok), sum(minutes_measured),
+SELECT {day} AS day, count(*), sum(minutes_seen), sum(minutes_ok), sum(minutes_measured),
   sum(minutes_within_target)
 FROM {table} GROUP BY ALL ORDER BY day
 """
 
 _RULES: Final = """
-SELECT count(DISTINCT (cluster, consumer)), unnest(arg_max((target_seconds, objective), $days[filename])) FROM {table}
+SELECT count(DISTINCT (cluster, consumer)), unnest(arg_max((target_seconds, objective), {day})) FROM {table}
 """
 """The number of groups, and the newest day's rules: days that were derived separately can have different rules."""
 
@@ -302,7 +302,7 @@ _BUDGETS: Final = """
 SELECT cluster, consumer, sum(minutes_measured), sum(beyond) AS all_beyond, sum(budget_minutes) AS allowed,
   all_beyond / nullif(allowed, 0) AS spent, arg_max_null(worst_partition, (beyond, day)),
   list((day, burn_rate) ORDER BY day)
-FROM (SELECT *, $days[filename] AS day, minutes_measured - minutes_within_target AS beyond FROM {table})
+FROM (SELECT *, {day} AS day, minutes_measured - minutes_within_target AS beyond FROM {table})
 GROUP BY ALL HAVING all_beyond > 0
 ORDER BY spent DESC NULLS LAST, all_beyond DESC, cluster, consumer LIMIT $groups
 """
