@@ -181,11 +181,10 @@ _POINTS: Final = 168
 def _period(tables: TablesAtOneTime, first: date | None, last: date | None) -> DayRange:
     days = tables.days("lag_minute", lambda _day: True)
     last = last or (days[-1] if first is None else max(first, days[-1]))
-    period = DayRange(first or last - _WEEK, last)
+    first = first or last - _WEEK
+    period = DayRange(first, last)
     if not any(map(period.has, days)):
-        raise NothingToReport(
-            f"{tables} has no day from {period.first} to {period.last}; it has {days[0]} to {days[-1]}"
-        )
+        raise NothingToReport(f"{tables} has no day from {first} to {last}; it has {days[0]} to {days[-1]}")
     return period
 
 
