@@ -19,7 +19,7 @@ from karrot.eventlog.writer import KEPT_REJECTS
 from karrot.intake import KEPT_BYTES
 from karrot.pipeline.evaluate.metrics_and_health import EVALUATE_METRICS
 from karrot.pipeline.run.step_loop import PIPELINE_METRICS
-from karrot.pipeline.schemas_and_conversions import ABOUT, OFFSETS, TABLES, comment
+from karrot.pipeline.schemas_and_conversions import ABOUT, OFFSETS, TABLES
 from karrot.pipeline.store.table_files import READERS_HOURS
 from karrot.reload_changed_files import FileProblem
 from karrot.reporters.prometheus.group_metrics import MOST_PARTITIONS
@@ -274,7 +274,9 @@ def athena_template() -> str:
 
 
 def _athena_table(name: str) -> str:
-    columns = (f"--   {column.name} {column.dataType.simpleString()}: {comment(column)}" for column in TABLES[name])
+    columns = (
+        f"--   {column.name} {column.dataType.simpleString()}: {column.metadata['comment']}" for column in TABLES[name]
+    )
     return f"""
 -- {name}: {ABOUT[name]}
 {chr(10).join(columns)}

@@ -52,14 +52,16 @@ def _fields(columns: str) -> StructType:
 def _table(lines: str) -> StructType:
     """A row type from lines such as ``lag bigint | unread messages | messages | unknown``.
 
-    The parts of a line are the name and the type, what the column says, its unit, and what NULL means. A column without
-    the last part is never NULL. `comment` makes a text from the parts.
+    The parts are the name and the type, what the column says, its unit, and what NULL means. A column without the last
+    part is never NULL. A column's metadata has these parts, and all of them as one text, the ``comment``.
     """
     fields = []
     for line in filter(None, map(str.strip, lines.splitlines())):
         column, what, unit, null = (part.strip() for part in f"{line}|||".split("|")[:4])
+        more = ", ".join(filter(None, (unit, null and f"NULL: {null}")))
+        texts = {"comment": f"{what} ({more})" if more else what, "what": what, "unit": unit, "null": null}
         name, kind = column.split()
-        fields.append(StructField(name, _TYPES[kind], metadata={"what": what, "unit": unit, "null": null}))
+        fields.append(StructField(name, _TYPES[kind], True, texts))
     return StructType(fields)
 
 
@@ -121,8 +123,6 @@ EVENTS: Final = _table(
     lag_seconds_topic string | topic of the partition of lag_seconds || as lag_seconds_kind
     lag_seconds_partition int | number of the partition of lag_seconds || as lag_seconds_kind"""
 )
-"""If ``lag_seconds`` is that of the max-lag partition, it is extrapolated if ``max_lag_committed`` is below
-``max_lag_first_end``."""
 
 PARTITIONS: Final = _table(
     f"""{_EVENT}
@@ -439,20 +439,10 @@ class About(NamedTuple):
 
 ABOUT: Final[Mapping[str, About]] = {
     "events": About("event", "received_at", EVENT, (*GROUP, "received_at")),
-    "partitions": About(
-        "partition that an event lists: the bad ones, or all (rest, kafka)",
-        "received_at",
-        (*EVENT, "topic", "partition"),
-        (*GROUP, "received_at"),
-    ),
+    "partitions": About("listed partition", "received_at", (*EVENT, "topic", "partition"), (*GROUP, "received_at")),
     "quarantine": About("line, segment or record that cannot be used", "its writing", (), ("source", "position")),
     "commits": About("record that commits or deletes an offset", "log_ts", RECORD, (*PARTITION, "log_offset")),
-    "members": About(
-        "member of a group and assigned partition, in a record of the group's metadata",
-        "log_ts",
-        (*RECORD, "member_id", "topic", "partition"),
-        (*GROUP, "log_offset"),
-    ),
+    "members": About("member and partition", "log_ts", (*RECORD, "member_id", *LOG[1:]), (*GROUP, "log_offset")),
     "ends": About("log-end sample of a partition", "observed_at", (*LOG, "observed_at_ms"), (*LOG, "observed_at")),
     "lag_minute": About("group and minute", "minute", (*GROUP, "minute")),
     "verdict_runs": About("run of equal verdicts on a group", "its receipt", (*GROUP, "day", "run"), (*GROUP, "run")),
@@ -481,19 +471,11 @@ def with_day(schema: StructType) -> StructType:
     return struct(**{column.name: column.dataType for column in schema}, day=DateType())
 
 
-def comment(column: StructField) -> str:
-    """Return the description of a column as one line, such as ``unread messages (messages, NULL: unknown)``."""
-    what, unit, null = (column.metadata[part] for part in ("what", "unit", "null"))
-    more = ", ".join(filter(None, (unit, null and f"NULL: {null}")))
-    return f"{what} ({more})" if more else what
-
-
 def with_comments(schema: StructType, about: About) -> StructType:
-    """Add the column ``day``, and replace the descriptions by comments, which readers of Delta tables show."""
-    comments = {column.name: comment(column) for column in schema} | {"day": f"day of {about.day} (UTC)"}
-    return StructType(
-        [StructField(each.name, each.dataType, True, {"comment": comments[each.name]}) for each in with_day(schema)]
-    )
+    """Add the column ``day``. The only metadata is the ``comment``, which readers of Delta tables show."""
+    comments = {column.name: column.metadata["comment"] for column in schema} | {"day": f"day of {about.day} (UTC)"}
+    columns = with_day(schema)
+    return StructType([StructField(one.name, one.dataType, True, {"comment": comments[one.name]}) for one in columns])
 
 
 # --- Conversions that the transforms share ---

@@ -1,3 +1,7 @@
+import json
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -104,6 +108,19 @@ def test_only_planted_trouble_causes_incidents(groups: int, history: Path) -> No
             # Burrow's window has ten commits, here one per minute. A failover starts a new incident.
             assert told.started_at_ms - told.planted_from_ms < 90 * MINUTE_MS
             assert told.ended_at_ms is None or told.ended_at_ms - told.planted_to_ms < 15 * MINUTE_MS
+
+
+@pytest.mark.deep
+def test_the_notebook_of_the_examples_runs_from_top_to_bottom(tables: Tables) -> None:
+    notebook = Path(__file__).parents[2] / "examples" / "notebook" / "lag.ipynb"
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    program = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    environ = {**os.environ, "KARROT_TABLES_DIR": tables.directory}
+    done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    shown = [part.count("\n|") - 1 for part in done.stdout.split("\n\n") if part.strip()]
+    assert len(shown) == len([cell for cell in cells if ".show(" in "".join(cell["source"])])
+    assert min(shown) > 0, done.stdout
 
 
 def test_each_group_of_a_cluster_has_its_own_name_and_topic() -> None:
