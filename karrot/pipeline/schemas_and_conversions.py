@@ -120,8 +120,8 @@ EVENTS: Final = _table(
     partition_count bigint | partitions of the group | partitions | unknown
     bad_partitions int | listed partitions in WARN, STOP, STALL or REWIND | partitions | unknown
     lag_seconds_kind string | exact, extrapolated or at_least || no lag_seconds, or it is that of the max-lag partition
-    lag_seconds_topic string | topic of the partition of lag_seconds || as lag_seconds_kind
-    lag_seconds_partition int | number of the partition of lag_seconds || as lag_seconds_kind"""
+    lag_seconds_topic string | topic of the partition of lag_seconds || lag_seconds_kind is NULL
+    lag_seconds_partition int | number of the partition of lag_seconds || lag_seconds_kind is NULL"""
 )
 
 PARTITIONS: Final = _table(
@@ -148,7 +148,7 @@ PARTITIONS: Final = _table(
 QUARANTINE: Final = _table(
     """
     source string | segment, or cluster/__consumer_offsets-partition, or the events topic's partition
-    reason string | why it could not be used: see docs/tables.md
+    reason string | why it could not be used: one of the words in docs/tables.md
     raw string | first 64 KiB of the line, or of the record's key and value as JSON, in base64 || short segment
     position bigint | number of the line in the segment, from 1, or offset of the record || short segment, or no offset
     missing bigint | lines that a short segment lacks: it has fewer lines than its name says | lines | not short"""
@@ -214,7 +214,7 @@ LAG_MINUTE: Final = _table(
     lag_seconds_max double | largest age of the oldest unread message | s | unknown
     worst_status string | worst status of the events || no event with a known status
     not_ok bigint | events with a status worse than OK | events
-    coverage double | share of the partitions whose lag is known, if it comes from commits | 0 to 1 | lag from events
+    coverage double | share of the partitions with a known lag, if the lag comes from commits | 0 to 1 | lag from events
     uncommitted bigint | partitions with messages or an owner, but without a commit | partitions | lag from events
     complete double | below 1, the lag can leave out partitions: coverage, or the events' lowest | 0 to 1 | unknown
     lag_seconds_kind string | exact, extrapolated or at_least: the least exact of the minute || unknown"""
@@ -305,7 +305,7 @@ PARTITION_LAG_MINUTE: Final = _table(
     committed_at timestamp | time of this commit | UTC | no commit, or deleted in this minute
     end_offset bigint | log end at as_of, on a line between two samples | offset | unknown
     lag bigint | end_offset minus the commit, or minus the log start if it is later | messages | unknown, or a state
-    lag_seconds double | time since the log end was there | s | unknown, or a state
+    lag_seconds double | time since the log end was at the position from which lag counts | s | unknown, or a state
     method string | how lag_seconds is known: observed, interpolated (between two samples) or unknown
     commits bigint | commits of the minute | commits
     negative bigint | 1 if the commit is beyond the known log end, otherwise 0
@@ -442,7 +442,7 @@ ABOUT: Final[Mapping[str, About]] = {
     "partitions": About("listed partition", "received_at", (*EVENT, "topic", "partition"), (*GROUP, "received_at")),
     "quarantine": About("line, segment or record that cannot be used", "its writing", (), ("source", "position")),
     "commits": About("record that commits or deletes an offset", "log_ts", RECORD, (*PARTITION, "log_offset")),
-    "members": About("member and partition", "log_ts", (*RECORD, "member_id", *LOG[1:]), (*GROUP, "log_offset")),
+    "members": About("member and its partition", "log_ts", (*RECORD, "member_id", *LOG[1:]), (*GROUP, "log_offset")),
     "ends": About("log-end sample of a partition", "observed_at", (*LOG, "observed_at_ms"), (*LOG, "observed_at")),
     "lag_minute": About("group and minute", "minute", (*GROUP, "minute")),
     "verdict_runs": About("run of equal verdicts on a group", "its receipt", (*GROUP, "day", "run"), (*GROUP, "run")),
