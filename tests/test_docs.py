@@ -14,7 +14,7 @@ from karrot.settings.options import GroupMetricName
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PAGES = ["settings.md", "codes.md", "commands.md", "metrics.md", "checks.md", "bounds.md"]
+PAGES = ["settings.md", "codes.md", "commands.md", "metrics.md", "checks.md", "bounds.md", "tables.md"]
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Writes ``docs/reference/`` from the code. Run ``python tools/reference.py``, or ``make docs``."""
+"""Writes ``docs/reference/`` and the template of `karrot render athena` from the code: ``make docs``."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -6,9 +6,12 @@ from pathlib import Path
 import click
 from prometheus_client import Metric as PrometheusMetric
 from prometheus_client.process_collector import ProcessCollector
+from pyspark.sql.types import StructType
 
 from karrot import cli, telemetry
 from karrot.burrow.payload import BOUNDS
+from karrot.cli.pipeline.offsets import offsets
+from karrot.cli.pipeline.run import run
 from karrot.doctor.run_all_checks import all_checks
 from karrot.eventlog.next_group_state import REMEMBERED
 from karrot.eventlog.transaction_rules import MOST_CLUSTERS
@@ -16,6 +19,8 @@ from karrot.eventlog.writer import KEPT_REJECTS
 from karrot.intake import KEPT_BYTES
 from karrot.pipeline.evaluate.metrics_and_health import EVALUATE_METRICS
 from karrot.pipeline.run.step_loop import PIPELINE_METRICS
+from karrot.pipeline.schemas_and_conversions import ABOUT, OFFSETS, TABLES
+from karrot.pipeline.store.table_files import READERS_HOURS
 from karrot.reload_changed_files import FileProblem
 from karrot.reporters.prometheus.group_metrics import MOST_PARTITIONS
 from karrot.runbooks_and_remedies import CODES, TABLES_PROBLEMS
@@ -27,7 +32,9 @@ FILE_PROBLEMS: Mapping[FileProblem, str] = {
     "and its own private key without a password into them.",
     "secrets_unusable": "Make the file that the message names readable, and write the secret into it as UTF-8 text.",
 }
-REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
+_ROOT = Path(__file__).resolve().parents[1]
+REFERENCE = _ROOT / "docs" / "reference"
+ATHENA = _ROOT / "templates" / "athena" / "tables.sql.j2"
 
 
 def pages() -> dict[str, str]:
@@ -39,6 +46,7 @@ def pages() -> dict[str, str]:
         "metrics.md": _metrics(),
         "checks.md": _checks(),
         "bounds.md": _bounds(),
+        "tables.md": _tables(),
     }
 
 
@@ -251,6 +259,73 @@ def _bounds() -> str:
     )
 
 
+_DELTA = """\
+-- The tables of karrot pipeline for Amazon Athena (engine 3). Athena runs one statement at a time.
+-- They are Delta Lake tables: Athena reads the columns, the days and the newest version from the log of each table.
+-- Athena refuses COMMENT in these statements. The comments of the columns are in the log of each table, too.
+
+CREATE DATABASE IF NOT EXISTS {{ database }};
+"""
+
+
+def athena_template() -> str:
+    """Return the template of `karrot render athena`, with the description of each table and column as a comment."""
+    return _DELTA + "".join(_athena_table(name) for name in TABLES)
+
+
+def _athena_table(name: str) -> str:
+    columns = (
+        f"--   {column.name} {column.dataType.simpleString()}: {column.metadata['comment']}" for column in TABLES[name]
+    )
+    return f"""
+-- {name}: {ABOUT[name]}
+{chr(10).join(columns)}
+CREATE EXTERNAL TABLE IF NOT EXISTS `{{{{ database }}}}`.`{name}`
+LOCATION '{{{{ location }}}}/{name}/'
+TBLPROPERTIES ('table_type' = 'DELTA');
+"""
+
+
+def _tables() -> str:
+    def default(command: click.Command, option: str) -> str:
+        return next(f"`{each.opts[0]} {each.default}`" for each in command.params if each.name == option)
+
+    turn = f"a turn of `run` ({default(run, 'every')})"
+    batch = f"a batch of `offsets` ({default(offsets, 'every')})"
+    after = {"quarantine": f"{turn}, or {batch}"} | dict.fromkeys(OFFSETS, f"{batch}, or a turn of `run --offsets`")
+    promises = (
+        (
+            f"[`{name}`](#table-{name})",
+            ABOUT[name].row,
+            _names(ABOUT[name].key),
+            _names(ABOUT[name].sorted_by),
+            ABOUT[name].day,
+            after.get(name, turn),
+        )
+        for name in TABLES
+    )
+    head = ("column", "type", "what it says", "unit", "NULL")
+    return _page(
+        "Tables",
+        "The pipeline's [tables](../tables.md) have these columns. The log of each table has the same texts, as\n"
+        "comments. A column without an entry under NULL is never NULL. Each table also has the column `day`, a date\n"
+        f"in UTC. `karrot pipeline run` deletes the days that are older than {default(run, 'keep')} from every\n"
+        f"table, and the files of old versions after {READERS_HOURS} hours.",
+        _table(("table", "one row per", "key", "sorted by", "day of", "new rows after"), promises),
+        *(f"## Table {name}\n\n{_table(head, _columns(schema))}" for name, schema in TABLES.items()),
+    )
+
+
+def _names(columns: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in columns) or "none"
+
+
+def _columns(schema: StructType) -> Iterator[tuple[str, ...]]:
+    for column in schema:
+        texts = (column.metadata[part] for part in ("what", "unit", "null"))
+        yield f"`{column.name}`", *map(_cell, (column.dataType.simpleString(), *texts))
+
+
 def _helps(group: click.Group, parent: click.Context) -> Iterator[tuple[str, str]]:
     """The help of each command of a group, and of the groups inside this group."""
     for name, command in sorted((name, each) for name, each in group.commands.items() if not each.hidden):
@@ -284,6 +359,7 @@ def main() -> None:
     REFERENCE.mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
         (REFERENCE / name).write_text(text, encoding="utf-8")
+    ATHENA.write_text(athena_template(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -44,52 +44,115 @@ def struct(**columns: DataType) -> StructType:
     return StructType([StructField(name, kind) for name, kind in columns.items()])
 
 
-def _table(columns: str) -> StructType:
+def _fields(columns: str) -> StructType:
     """A row type from names and types, as SQL writes them. Spark's own parser (``fromDDL``) needs a session."""
     return struct(**{name: _TYPES[kind] for name, kind in (column.split() for column in columns.split(","))})
 
 
-_GROUP: Final = "cluster string, consumer string"
-_TOPIC_PARTITION: Final = "topic string, partition int"
-_PARTITION_MINUTE: Final = f"{_GROUP}, {_TOPIC_PARTITION}, minute timestamp"
-_RECORD: Final = "log_partition int, log_offset bigint, log_ts timestamp, log_ts_ms bigint"
+def _table(lines: str) -> StructType:
+    """A row type from lines such as ``lag bigint | unread messages | messages | unknown``.
+
+    The parts are the name and the type, what the column says, its unit, and what NULL means. A column without the last
+    part is never NULL. A column's metadata has these parts, and all of them as one text, the ``comment``.
+    """
+    fields = []
+    for line in filter(None, map(str.strip, lines.splitlines())):
+        column, what, unit, null = (part.strip() for part in f"{line}|||".split("|")[:4])
+        more = ", ".join(filter(None, (unit, null and f"NULL: {null}")))
+        texts = {"comment": f"{what} ({more})" if more else what, "what": what, "unit": unit, "null": null}
+        name, kind = column.split()
+        fields.append(StructField(name, _TYPES[kind], True, texts))
+    return StructType(fields)
+
+
+_GROUP: Final = """
+    cluster string | Kafka cluster
+    consumer string | consumer group
+"""
+_TOPIC_PARTITION: Final = """
+    topic string | topic
+    partition int | partition of the topic
+"""
+_PARTITION_MINUTE: Final = f"""{_GROUP}{_TOPIC_PARTITION}
+    minute timestamp | beginning of the minute | UTC
+"""
+_EVENT: Final = """
+    event_id string | id of the event: log_id, a hyphen and seq
+    log_id string | id of the event log that stored the event
+    seq bigint | number of the event in its log, ascending
+"""
+_RECORD: Final = """
+    log_partition int | partition of __consumer_offsets that has the record
+    log_offset bigint | offset of the record in this partition | offset
+    log_ts timestamp | time of the record, which the broker sets | UTC
+    log_ts_ms bigint | log_ts in milliseconds | ms since 1970
+"""
 
 
 # --- What ingest writes ---
 
 EVENTS: Final = _table(
-    f"""event_id string, log_id string, seq bigint, received_at timestamp, received_at_ms bigint,
-    observed_at timestamp, observed_at_ms bigint, source string, {_GROUP}, status string,
-    kind string, incident_id string, incident_start timestamp, incident_start_ms bigint,
-    total_lag bigint, max_lag bigint, max_lag_topic string, max_lag_partition int, max_lag_owner string,
-    max_lag_committed bigint, max_lag_first_end bigint, scalable_lag bigint, lag_seconds double,
-    produce_rate double, consume_rate double, catch_up_seconds double, complete double,
-    partition_count bigint, bad_partitions int,
-    lag_seconds_kind string, lag_seconds_topic string, lag_seconds_partition int"""
+    f"""{_EVENT}
+    received_at timestamp | when Karrot received the event | UTC
+    received_at_ms bigint | received_at in milliseconds | ms since 1970
+    observed_at timestamp | when the verdict was made: receipt, REST request or poll | UTC | impossible time
+    observed_at_ms bigint | observed_at in milliseconds, as the event has it | ms since 1970
+    source string | webhook, rest or kafka || unknown
+    {_GROUP}
+    status string | status of the group, as Burrow wrote it: OK, WARN, ERR or NOTFOUND
+    kind string | observation, incident, close, deleted or unknown || unknown
+    incident_id string | Burrow's id of the incident || no incident, or the source has no ids
+    incident_start timestamp | start of the incident, according to Burrow | UTC | not given, or impossible time
+    incident_start_ms bigint | incident_start in milliseconds, as the event has it | ms since 1970 | not given
+    total_lag bigint | sum of the lags of all partitions | messages | unknown
+    max_lag bigint | lag of the partition with the largest lag: the max-lag partition | messages | unknown
+    max_lag_topic string | topic of the max-lag partition || unknown
+    max_lag_partition int | number of the max-lag partition || unknown
+    max_lag_owner string | host of the consumer that reads the max-lag partition || unknown
+    max_lag_committed bigint | newest committed offset of the max-lag partition | offset | unknown
+    max_lag_first_end bigint | log end of the max-lag partition at the oldest commit in the window | offset | unknown
+    scalable_lag bigint | total_lag without the partitions in STOP, STALL or REWIND | messages | unknown
+    lag_seconds double | age of the oldest unread message, as the service knew it | s | unknown
+    produce_rate double | messages that were written to the max-lag partition | messages/s | unknown
+    consume_rate double | messages that were committed on the max-lag partition | messages/s | unknown
+    catch_up_seconds double | time until the lag of the max-lag partition is 0, at these rates | s | never, or unknown
+    complete double | share of the partitions with a full window | 0 to 1 | unknown
+    partition_count bigint | partitions of the group | partitions | unknown
+    bad_partitions int | listed partitions in WARN, STOP, STALL or REWIND | partitions | unknown
+    lag_seconds_kind string | exact, extrapolated or at_least || no lag_seconds, or it is that of the max-lag partition
+    lag_seconds_topic string | topic of the partition of lag_seconds || lag_seconds_kind is NULL
+    lag_seconds_partition int | number of the partition of lag_seconds || lag_seconds_kind is NULL"""
 )
-"""One row per event. The rates are those of the partition with the largest lag.
-
-``lag_seconds`` is the age of the oldest unread message, ``lag_seconds_kind`` how it is known, and the next two columns
-name its partition. Events of ``evaluate`` have no kind: ``lag_seconds`` then belongs to the max-lag partition, and is
-extrapolated if ``max_lag_committed`` is below ``max_lag_first_end``, the log end at the partition's oldest commit.
-"""
 
 PARTITIONS: Final = _table(
-    f"""event_id string, log_id string, seq bigint, received_at timestamp, observed_at timestamp, source string,
-    {_GROUP}, {_TOPIC_PARTITION}, status string, owner string, client_id string,
-    start_offset bigint, start_ts timestamp, start_ts_ms bigint, start_lag bigint,
-    end_offset bigint, end_ts timestamp, end_ts_ms bigint, end_lag bigint, current_lag bigint, complete double"""
+    f"""{_EVENT}
+    received_at timestamp | when Karrot received the event | UTC
+    observed_at timestamp | when the verdict was made: receipt, REST request or poll | UTC | impossible time
+    source string | webhook, rest or kafka || unknown
+    {_GROUP}{_TOPIC_PARTITION}
+    status string | OK, WARN, STOP, STALL, REWIND, or a state that Karrot adds, such as BEYOND_END || unknown
+    owner string | host of the consumer that reads the partition || unknown
+    client_id string | client id of this consumer || unknown
+    start_offset bigint | offset of the oldest commit in the window | offset | unknown
+    start_ts timestamp | time of the oldest commit | UTC | unknown, or impossible time
+    start_ts_ms bigint | start_ts in milliseconds, as the source gave it | ms since 1970 | unknown
+    start_lag bigint | lag at the oldest commit | messages | unknown
+    end_offset bigint | offset of the newest commit | offset | unknown
+    end_ts timestamp | time of the newest commit | UTC | unknown, or impossible time
+    end_ts_ms bigint | end_ts in milliseconds, as the source gave it | ms since 1970 | unknown
+    end_lag bigint | lag at the newest commit | messages | unknown
+    current_lag bigint | lag at the time of the verdict | messages | unknown
+    complete double | share of the partition's window that is filled | 0 to 1 | unknown"""
 )
-"""One row per partition that an event lists: the bad ones (from a webhook), or all (from ``rest`` or ``kafka``)."""
 
-QUARANTINE: Final = _table("source string, reason string, raw string, position bigint, missing bigint")
-"""One row per unreadable line or record of ``__consumer_offsets``, and one per segment that is too short.
-
-``source`` is the segment, or the partition of the topic. ``raw`` is the line, or the record's key and value, in base64.
-``position`` is the line's number in the segment, counted from 1, or the record's offset. A short segment has fewer
-lines than its name says; ``missing`` is the difference. ``day`` is the day on which the segment or record was written,
-because the day of the line itself is unknown.
-"""
+QUARANTINE: Final = _table(
+    """
+    source string | segment, or cluster/__consumer_offsets-partition, or the events topic's partition
+    reason string | why it could not be used: one of the words in docs/tables.md
+    raw string | first 64 KiB of the line, or of the record's key and value as JSON, in base64 || short segment
+    position bigint | number of the line in the segment, from 1, or offset of the record || short segment, or no offset
+    missing bigint | lines that a short segment lacks: it has fewer lines than its name says | lines | not short"""
+)
 
 RAW_BYTES: Final = 64 * 1024
 """``raw`` keeps at most this many bytes from the beginning of a line, a key or a value."""
@@ -98,112 +161,174 @@ RAW_BYTES: Final = 64 * 1024
 # --- What offsets writes: Kafka's own records of commits, and log ends ---
 
 COMMITS: Final = _table(
-    f"""{_GROUP}, {_TOPIC_PARTITION}, version int, offset bigint, metadata string, leader_epoch int,
-    commit_ts timestamp, commit_ts_ms bigint, expire_ts timestamp, expire_ts_ms bigint, tombstone boolean, {_RECORD}"""
+    f"""{_GROUP}{_TOPIC_PARTITION}
+    version int | version of the record's value || tombstone
+    offset bigint | committed offset | offset | tombstone
+    metadata string | text that the consumer committed with the offset || none
+    leader_epoch int | epoch of the partition's leader || not given
+    commit_ts timestamp | time of the commit, which can be any time | UTC | tombstone, or impossible time
+    commit_ts_ms bigint | commit_ts in milliseconds, as the record has it | ms since 1970 | tombstone
+    expire_ts timestamp | when Kafka may delete the offset | UTC | not given, or impossible time
+    expire_ts_ms bigint | expire_ts in milliseconds, as the record has it | ms since 1970 | not given
+    tombstone boolean | whether the record deletes the offset
+    {_RECORD}"""
 )
-"""One row per record of ``__consumer_offsets`` that commits an offset or, as a tombstone, deletes it.
-
-The columns ``log_…`` are the record's place and time in that topic. ``day`` is the day of ``log_ts``, which the broker
-sets. ``commit_ts`` can be any time. ``version`` is the version of the record's value.
-"""
 
 MEMBERS: Final = _table(
-    f"""{_GROUP}, version int, protocol_type string, generation int, protocol string, leader string,
-    member_id string, instance_id string, client_id string, client_host string, {_TOPIC_PARTITION}, {_RECORD}"""
+    f"""{_GROUP}
+    version int | version of the record's value || deleted group
+    protocol_type string | consumer, or another kind of group, such as connect || none
+    generation int | number of the group's generation || deleted group
+    protocol string | assignment strategy || none
+    leader string | member id of the group's leader || none
+    member_id string | id of the member || group without members
+    instance_id string | group.instance.id of the member || none
+    client_id string | client id of the member || none
+    client_host string | host of the member || none
+    topic string | topic of an assigned partition || member without partitions
+    partition int | number of an assigned partition || member without partitions
+    {_RECORD}"""
 )
-"""One row per member and assigned partition in a record of a group's metadata.
-
-A member without partitions has one row, without a partition. A group without members has one row, without a member. A
-deleted group has one row, in which ``version`` is NULL.
-"""
 
 ENDS: Final = _table(
-    f"""cluster string, {_TOPIC_PARTITION}, start_offset bigint, end_offset bigint,
-    observed_at timestamp, observed_at_ms bigint"""
+    f"""
+    cluster string | Kafka cluster
+    {_TOPIC_PARTITION}
+    start_offset bigint | log start: offset of the oldest message | offset | unknown
+    end_offset bigint | log end: offset of the next message | offset
+    observed_at timestamp | time of the sample | UTC
+    observed_at_ms bigint | observed_at in milliseconds | ms since 1970"""
 )
-"""One row per log-end sample: one reading of a partition's log start and log end."""
 
 
 # --- What derive writes: whole days at a time ---
 
 LAG_MINUTE: Final = _table(
-    f"""{_GROUP}, minute timestamp, count bigint,
-    lag_min bigint, lag_max bigint, lag_avg double, lag_last bigint, lag_seconds_max double,
-    worst_status string, not_ok bigint, coverage double, uncommitted bigint, complete double,
-    lag_seconds_kind string"""
+    f"""{_GROUP}
+    minute timestamp | beginning of the minute | UTC
+    count bigint | events of the minute | events
+    lag_min bigint | lowest known lag | messages | unknown
+    lag_max bigint | highest known lag | messages | unknown
+    lag_avg double | mean of the known lags | messages | unknown
+    lag_last bigint | last known lag | messages | unknown
+    lag_seconds_max double | largest age of the oldest unread message | s | unknown
+    worst_status string | worst status of the events || no event with a known status
+    not_ok bigint | events with a status worse than OK | events
+    coverage double | share of the partitions with a known lag, if the lag comes from commits | 0 to 1 | lag from events
+    uncommitted bigint | partitions with messages or an owner, but without a commit | partitions | lag from events
+    complete double | below 1, the lag can leave out partitions: coverage, or the events' lowest | 0 to 1 | unknown
+    lag_seconds_kind string | exact, extrapolated or at_least: the least exact of the minute || unknown"""
 )
-"""One row per group and minute. ``count``, ``worst_status`` and ``not_ok`` come from events.
-
-In a row without ``coverage``, the lag comes from events. Otherwise the lag comes from commits, and ``coverage`` is the
-share of the group's partitions whose lag is known. ``uncommitted`` is the number of partitions that hold messages but
-have no committed offset. The lag of these partitions is unknown. If ``complete`` is below 1, the lag can leave out
-partitions: it is ``coverage``, or the lowest ``complete`` of the events. ``lag_seconds_kind`` is the least exact kind
-of the minute's lags in seconds.
-"""
 
 INCIDENTS: Final = _table(
-    f"""incident_id string, {_GROUP}, started_at timestamp, ended_at timestamp, ended_by string,
-    worst_status string, peak_lag bigint, events bigint, topics array<string>"""
+    f"""
+    incident_id string | Burrow's id || the incident's verdicts came from REST or Kafka, and had no id
+    {_GROUP}
+    started_at timestamp | start, according to Burrow, or else the first observation time | UTC
+    ended_at timestamp | end | UTC | open
+    ended_by string | close, new_incident, recovered, deleted or silence || open
+    worst_status string | worst status of the events of kind incident || none
+    peak_lag bigint | largest total lag of the events of kind incident | messages | unknown
+    events bigint | events of the incident | events
+    topics array<string> | topics with a bad partition"""
 )
 
 VERDICT_RUNS: Final = _table(
-    f"""{_GROUP}, run bigint, kind string, incident_id string, status string, first_at timestamp, last_at timestamp,
-    events bigint, incident_start timestamp, peak_lag bigint, topics array<string>"""
+    f"""{_GROUP}
+    run bigint | number of the run, ascending on the day
+    kind string | kind of its events || unknown
+    incident_id string | Burrow's id of the incident || no incident, or no id
+    status string | status of its events
+    first_at timestamp | first observation time | UTC
+    last_at timestamp | last observation time | UTC
+    events bigint | events of the run | events
+    incident_start timestamp | start of the incident, according to Burrow | UTC | not given
+    peak_lag bigint | largest total lag | messages | unknown
+    topics array<string> | topics with a bad partition"""
 )
-"""One row per verdict run of a group. Incidents and intervals come from runs.
 
-A run ends at the end of its piece. The numbers of a day's runs rise, and those of a later piece begin higher.
-"""
-
-STATUS_INTERVALS: Final = _table(f"{_GROUP}, status string, from_at timestamp, to_at timestamp")
+STATUS_INTERVALS: Final = _table(
+    f"""{_GROUP}
+    status string | OK, WARN or ERR
+    from_at timestamp | start | UTC
+    to_at timestamp | end | UTC"""
+)
 
 RATES_MINUTE: Final = _table(
-    f"""{_PARTITION_MINUTE}, produced bigint, consumed bigint,
-    produce_rate double, consume_rate double, catch_up_seconds double, coverage double"""
+    f"""{_PARTITION_MINUTE}
+    produced bigint | growth of the log end between samples in the minute | messages
+    consumed bigint | growth of the committed offset between samples in the minute | messages
+    produce_rate double | produced per second between samples | messages/s
+    consume_rate double | consumed per second between samples | messages/s
+    catch_up_seconds double | time until the lag is 0, at these rates | s | never
+    coverage double | share of the minute that is between samples | 0 to 1"""
 )
 
 SKEW_MINUTE: Final = _table(
-    f"""{_GROUP}, topic string, minute timestamp, max_share double, gini double, worst_partition int,
-    owner string, owner_share double, cause string, coverage double"""
+    f"""{_GROUP}
+    topic string | topic
+    minute timestamp | beginning of the minute | UTC
+    max_share double | share of the worst partition in the lag of the topic | 0 to 1 | no lag
+    gini double | Gini coefficient of the lags: 0 if all are equal | 0 to 1
+    worst_partition int | partition with the largest lag || no lag
+    owner string | owner of the worst partition || no lag, or unknown
+    owner_share double | share of this owner in the lag of the topic | 0 to 1 | no lag, or no owner
+    cause string | hot_partition, or slow_owner if the owner's other partitions lag too || neither
+    coverage double | share of the partitions whose lag is known | 0 to 1"""
 )
-"""``cause`` is ``hot_partition``, ``slow_owner`` or NULL. It depends on the owner's other partitions."""
 
 SLO_DAILY: Final = _table(
-    f"""{_GROUP}, minutes_seen bigint, minutes_ok bigint, minutes_measured bigint, minutes_within_target bigint,
-    target_seconds double, objective double, budget_minutes double, burn_rate double, worst_partition string"""
+    f"""{_GROUP}
+    minutes_seen bigint | minutes with a status | minutes
+    minutes_ok bigint | minutes with the status OK | minutes
+    minutes_measured bigint | minutes with a known lag in seconds | minutes
+    minutes_within_target bigint | measured minutes with at most target_seconds | minutes
+    target_seconds double | largest allowed lag in seconds (--max-lag-seconds) | s
+    objective double | share of the minutes that must be within the target (--objective) | 0 to 1
+    budget_minutes double | measured minutes that may be beyond the target | minutes
+    burn_rate double | share of the measured minutes beyond the target, in budgets | 1 uses the budget up | not measured
+    worst_partition string | topic/partition with the largest lag || no lag"""
 )
-"""At most ``budget_minutes`` of the measured minutes (with a known lag in seconds) may be beyond the target."""
 
 OFFSETS_MINUTE: Final = _table(
-    f"{_PARTITION_MINUTE}, count bigint, offset_sum bigint, offset_first bigint, offset_last bigint"
+    f"""{_PARTITION_MINUTE}
+    count bigint | commits of the minute, without tombstones | commits
+    offset_sum bigint | sum of the committed offsets | offset | does not fit into 64 bits
+    offset_first bigint | first committed offset, in the order of the log | offset
+    offset_last bigint | last committed offset, in the order of the log | offset"""
 )
-"""The commits of each minute. ``offset_sum`` is NULL if the sum does not fit into 64 bits."""
 
 PARTITION_LAG_MINUTE: Final = _table(
-    f"""{_PARTITION_MINUTE}, as_of timestamp, committed_offset bigint, committed_at timestamp, end_offset bigint,
-    lag bigint, lag_seconds double, method string, commits bigint, negative bigint, owner string,
-    start_offset bigint, state string"""
+    f"""{_PARTITION_MINUTE}
+    as_of timestamp | time of the row: of the minute's newest commit, or else of its newest log-end sample | UTC
+    committed_offset bigint | newest committed offset | offset | no commit, or deleted in this minute
+    committed_at timestamp | time of this commit | UTC | no commit, or deleted in this minute
+    end_offset bigint | log end at as_of, on a line between two samples | offset | unknown
+    lag bigint | end_offset minus the commit, or minus the log start if it is later | messages | unknown, or a state
+    lag_seconds double | time since the log end was at the position from which lag counts | s | unknown, or a state
+    method string | how lag_seconds is known: observed, interpolated (between two samples) or unknown
+    commits bigint | commits of the minute | commits
+    negative bigint | 1 if the commit is beyond the known log end, otherwise 0
+    owner string | member that had the partition || none, or unknown
+    start_offset bigint | log start | offset | unknown
+    state string | BEYOND_END, LEFT or NEVER_COMMITTED, as in karrot watch || none of these"""
 )
-"""One row per partition and minute: the lag from commits and log ends.
-
-``as_of`` is the time of the minute's newest commit or, without a commit, of its newest log-end sample. ``method`` says
-how ``lag_seconds`` is known: ``observed``, ``interpolated`` between two samples, or ``unknown``. If the commit is
-beyond the known log end, ``negative`` is 1. ``state`` is NULL, ``BEYOND_END``, ``LEFT`` or ``NEVER_COMMITTED``, as in
-`karrot.event`, and a row with a state has no lag. If ``committed_offset`` is NULL without a state, the offset was
-deleted in this minute.
-"""
 
 REBALANCES: Final = _table(
-    f"""{_GROUP}, generation int, at timestamp, members int, protocol string, leader string,
-    moved_partitions int"""
+    f"""{_GROUP}
+    generation int | number of the new generation
+    at timestamp | time of the record | UTC
+    members int | members of the group | members
+    protocol string | assignment strategy || none
+    leader string | member id of the group's leader || none
+    moved_partitions int | partitions whose owner is another member | partitions | no record before"""
 )
-"""One row per new generation of a group. If the previous one is unknown, ``moved_partitions`` is NULL."""
 
 
 # --- The archive's line, version 1, as ``karrot/event_json_line.py`` writes it ---
 
-PARTITION_LINE: Final = _table(
-    f"""{_TOPIC_PARTITION}, status string, owner string, client_id string,
+PARTITION_LINE: Final = _fields(
+    """topic string, partition int, status string, owner string, client_id string,
     start_offset bigint, start_ts_ms bigint, start_lag double,
     end_offset bigint, end_ts_ms bigint, end_lag double, current_lag double, complete double"""
 )
@@ -215,21 +340,40 @@ lags are doubles, which are exact up to 2^53. A larger lag is an arithmetic erro
 
 LINE: Final = StructType(
     [
-        *_table(
-            f"""v bigint, event_id string, log_id string, seq bigint, received_at_ms bigint, observed_at_ms bigint,
-            source string, {_GROUP}, status string, kind string, incident_id string, incident_start_ms bigint,
+        *_fields(
+            """v bigint, event_id string, log_id string, seq bigint, received_at_ms bigint, observed_at_ms bigint,
+            source string, cluster string, consumer string, status string, kind string,
+            incident_id string, incident_start_ms bigint,
             total_lag double, max_lag double, scalable_lag double, lag_seconds double, produce_rate double,
             consume_rate double, catch_up_seconds double, complete double, partition_count bigint,
             bad_partitions int"""
         ),
         StructField("max_partition", PARTITION_LINE),
         StructField("partitions", ArrayType(PARTITION_LINE)),
-        *_table("body string, lag_seconds_kind string, lag_seconds_topic string, lag_seconds_partition int"),
+        *_fields("body string, lag_seconds_kind string, lag_seconds_topic string, lag_seconds_partition int"),
     ]
 )
 
 CORRUPT: Final = "_corrupt_record"
 """The column in which Spark's JSON parser puts a line that it could not read."""
+
+
+# --- Columns that identify things ---
+
+EVENT: Final = ("seq", "log_id")
+"""The columns that identify an event. The number comes first: a sort then rarely compares ``log_id``, a string."""
+
+GROUP: Final = ("cluster", "consumer")
+"""The columns that identify a consumer group."""
+
+PARTITION: Final = (*GROUP, "topic", "partition")
+"""The columns that identify a partition of a group."""
+
+LOG: Final = ("cluster", "topic", "partition")
+"""The columns that identify a partition of a topic."""
+
+RECORD: Final = ("cluster", "log_partition", "log_offset")
+"""The columns that identify a record of ``__consumer_offsets``."""
 
 
 # --- All tables ---
@@ -268,42 +412,53 @@ TABLES: Final[Mapping[str, StructType]] = {**STREAMED, **DERIVED}
 SUMMARIES: Final = "_summaries"
 """A table of ``derive`` alone: the state of each group at the end of a day, from which incidents go on."""
 
-VERDICT_SUMMARIES: Final = StructType([*VERDICT_RUNS.fields, StructField("known_ids", ArrayType(STRING))])
-"""The columns of ``verdict_runs``, and ``known_ids``: the ids of incidents that ended before the row."""
+VERDICT_SUMMARIES: Final = StructType(
+    [*VERDICT_RUNS, *_table("known_ids array<string> | ids of incidents that ended before the row")]
+)
 
 OFFSETS: Final = frozenset({"commits", "members", "ends"})
 """The streamed tables whose rows come from Kafka's offsets and not from events."""
 
-SORTED_BY: Final[Mapping[str, tuple[str, ...]]] = {
-    "events": ("cluster", "consumer", "received_at"),
-    "partitions": ("cluster", "consumer", "received_at"),
-    "quarantine": ("source", "position"),
-    "commits": ("cluster", "consumer", "topic", "partition", "log_offset"),
-    "members": ("cluster", "consumer", "log_offset"),
-    "ends": ("cluster", "topic", "partition", "observed_at"),
-    "lag_minute": ("cluster", "consumer", "minute"),
-    "verdict_runs": ("cluster", "consumer", "run"),
-    "incidents": ("started_at", "cluster", "consumer", "incident_id"),
-    "status_intervals": ("cluster", "consumer", "from_at"),
-    "rates_minute": ("cluster", "consumer", "topic", "partition", "minute"),
-    "skew_minute": ("cluster", "consumer", "topic", "minute"),
-    "slo_daily": ("cluster", "consumer"),
-    "offsets_minute": ("cluster", "consumer", "topic", "partition", "minute"),
-    "partition_lag_minute": ("cluster", "consumer", "topic", "partition", "minute"),
-    "rebalances": ("cluster", "consumer", "at", "generation"),
-}
-"""The columns by which ``derive`` and ``compact`` sort the rows of a day's file, so that readers can skip rows."""
 
-UNIQUE_BY: Final[Mapping[str, list[str]]] = {
-    "events": ["log_id", "seq"],
-    "partitions": ["log_id", "seq", "topic", "partition"],
-    "commits": ["cluster", "log_partition", "log_offset"],
-    "members": ["cluster", "log_partition", "log_offset", "member_id", "topic", "partition"],
-    "ends": ["cluster", "topic", "partition", "observed_at_ms"],
-}
-"""The columns that identify a row of a streamed table."""
+class About(NamedTuple):
+    """What a row of a table is, where its day comes from, and the columns that identify a row and sort a day's file."""
 
-_DAY_FIELD: Final = StructField("day", DateType())
+    row: str
+    day: str
+    key: Sequence[str]
+    sort: Sequence[str] = ()
+
+    @property
+    def sorted_by(self) -> Sequence[str]:
+        """The columns by which ``derive`` and ``compact`` sort the rows of a file, so that readers can skip rows."""
+        return self.sort or self.key
+
+    def __str__(self) -> str:
+        return f"One row per {self.row}. Key: {', '.join(self.key) or 'none'}. Sorted by {', '.join(self.sorted_by)}."
+
+
+ABOUT: Final[Mapping[str, About]] = {
+    "events": About("event", "received_at", EVENT, (*GROUP, "received_at")),
+    "partitions": About("listed partition", "received_at", (*EVENT, "topic", "partition"), (*GROUP, "received_at")),
+    "quarantine": About("line, segment or record that cannot be used", "its writing", (), ("source", "position")),
+    "commits": About("record that commits or deletes an offset", "log_ts", RECORD, (*PARTITION, "log_offset")),
+    "members": About("member and its partition", "log_ts", (*RECORD, "member_id", *LOG[1:]), (*GROUP, "log_offset")),
+    "ends": About("log-end sample of a partition", "observed_at", (*LOG, "observed_at_ms"), (*LOG, "observed_at")),
+    "lag_minute": About("group and minute", "minute", (*GROUP, "minute")),
+    "verdict_runs": About("run of equal verdicts on a group", "its receipt", (*GROUP, "day", "run"), (*GROUP, "run")),
+    "incidents": About("incident", "started_at", ("started_at", *GROUP, "incident_id")),
+    "status_intervals": About("time with one status of a group", "from_at", (*GROUP, "from_at")),
+    "rates_minute": About("partition of a group and minute", "minute", (*PARTITION, "minute")),
+    "skew_minute": About("topic of a group and minute", "minute", (*GROUP, "topic", "minute")),
+    "slo_daily": About("group and day", "its minutes", (*GROUP, "day"), GROUP),
+    "offsets_minute": About("partition of a group and minute with a commit", "minute", (*PARTITION, "minute")),
+    "partition_lag_minute": About("partition of a group and minute", "minute", (*PARTITION, "minute")),
+    "rebalances": About("new generation of a group", "at", (*GROUP, "at", "generation")),
+    SUMMARIES: About("group", "its newest run", (*GROUP, "day"), GROUP),
+}
+
+UNIQUE_BY: Final = {name: [*about.key] for name, about in ABOUT.items() if about.key}
+"""The columns that identify a row of a table."""
 
 
 def columns_of(schema: StructType) -> list[str]:
@@ -312,22 +467,18 @@ def columns_of(schema: StructType) -> list[str]:
 
 
 def with_day(schema: StructType) -> StructType:
-    return StructType([*schema.fields, _DAY_FIELD])
+    """Add the column ``day``, and drop the descriptions, which Spark would copy into each file."""
+    return struct(**{column.name: column.dataType for column in schema}, day=DateType())
 
 
-# --- Columns and conversions that the transforms share ---
+def with_comments(schema: StructType, about: About) -> StructType:
+    """Add the column ``day``. The only metadata is the ``comment``, which readers of Delta tables show."""
+    comments = {column.name: column.metadata["comment"] for column in schema} | {"day": f"day of {about.day} (UTC)"}
+    columns = with_day(schema)
+    return StructType([StructField(one.name, one.dataType, True, {"comment": comments[one.name]}) for one in columns])
 
-EVENT: Final = ("seq", "log_id")
-"""The columns that identify an event. The number comes first: a sort then rarely compares ``log_id``, a string."""
 
-GROUP: Final = ("cluster", "consumer")
-"""The columns that identify a consumer group."""
-
-PARTITION: Final = (*GROUP, "topic", "partition")
-"""The columns that identify a partition of a group."""
-
-LOG: Final = ("cluster", "topic", "partition")
-"""The columns that identify a partition of a topic."""
+# --- Conversions that the transforms share ---
 
 _END_OF_TIME_MS: Final = (
     253_402_300_800_000  # the year 10000; Burrow misreads the times of some commits of Kafka 4.1 as about 8e18

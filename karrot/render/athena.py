@@ -1,31 +1,11 @@
 """Renders the pipeline's tables as SQL for Amazon Athena."""
 
 import re
-from collections.abc import Mapping
-from typing import Final
 
 from karrot.render import validation
 from karrot.render.jinja_templates import rendered
 from karrot.settings import types
 from karrot.settings.types import Bucket
-
-_WRITTEN_BY: Final[Mapping[str, tuple[str, ...]]] = {
-    "ingest": ("events", "partitions", "quarantine"),
-    "offsets": ("commits", "members", "ends"),
-    "derive": (
-        "lag_minute",
-        "verdict_runs",
-        "incidents",
-        "status_intervals",
-        "rates_minute",
-        "skew_minute",
-        "slo_daily",
-        "offsets_minute",
-        "partition_lag_minute",
-        "rebalances",
-    ),
-}
-"""The tables of each command."""
 
 
 def athena(*, location: str, database: str = "karrot") -> str:
@@ -42,5 +22,4 @@ def athena(*, location: str, database: str = "karrot") -> str:
             f"--tables is {types.quoted(location)}: it must be s3://bucket/prefix, the location of the tables"
         )
     validation.refuse(problems)
-    tables = {name: command for command, names in _WRITTEN_BY.items() for name in names}
-    return rendered("athena/tables.sql.j2", tables=tables, location=str(bucket), database=database)
+    return rendered("athena/tables.sql.j2", location=str(bucket), database=database)

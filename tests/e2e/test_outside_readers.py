@@ -38,6 +38,7 @@ spark = SparkSession.builder.master("local[1]").config(map=conf).getOrCreate()
 found = {}
 for each in sys.argv[2:]:
     rows = spark.read.format("delta").load(each)
+    assert all(column.metadata["comment"] for column in rows.schema), rows.schema.json()
     found[pathlib.Path(each).name] = [rows.count(), rows.select("day").distinct().count()]
 print(json.dumps(found))
 spark.stop()

@@ -1,7 +1,13 @@
+import json
+import os
+import re
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -11,6 +17,7 @@ from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest
 from karrot.pipeline.schemas_and_conversions import DERIVED
 from karrot.pipeline.store.table_files import Tables
+from support.pipeline.duckdb_scan import scan
 from support.pipeline.expected_tables.all_tables import Rules, tables_of_archive
 from support.pipeline.expected_tables.comparison import assert_equal_tables
 from tools.history_generator.event_stream import MINUTE_MS
@@ -20,6 +27,7 @@ from tools.history_generator.history_writer import Told, read_truth, write_histo
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM is slow on a busy machine
 
 _START_MS = int(datetime(2026, 11, 14, tzinfo=UTC).timestamp()) * 1000
+_NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook" / "lag.ipynb"
 _ENDED_BY = {2: {"close", "recovered", "deleted"}, 5: {"close", "recovered", "new_incident", "deleted", None}}
 """How the incidents end, by the number of groups per cluster."""
 OF_COMMITS = {"offsets_minute", "partition_lag_minute", "rebalances"}
@@ -104,6 +112,28 @@ def test_only_planted_trouble_causes_incidents(groups: int, history: Path) -> No
             # Burrow's window has ten commits, here one per minute. A failover starts a new incident.
             assert told.started_at_ms - told.planted_from_ms < 90 * MINUTE_MS
             assert told.ended_at_ms is None or told.ended_at_ms - told.planted_to_ms < 15 * MINUTE_MS
+
+
+def test_the_queries_of_the_examples_have_answers(tables: Tables) -> None:
+    text = (_NOTEBOOK.parent / "queries.sql").read_text(encoding="utf-8")
+    asked = dict(re.findall(r"^-- (\w+): .*\n((?:.+\n)+)", text, re.MULTILINE))
+    assert asked.keys() == {"skew_minute", "slo_daily", "partition_lag_minute"}
+    del asked["partition_lag_minute"]  # an archive has no commits
+    for name, query in asked.items():
+        query = query.replace(f"delta_scan('tables/{name}')", scan(Path(tables.directory), name))  # noqa: PLW2901
+        assert duckdb.execute(query).fetchall(), query
+
+
+@pytest.mark.deep
+def test_the_notebook_of_the_examples_runs_from_top_to_bottom(tables: Tables) -> None:
+    cells = json.loads(_NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    program = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    environ = {**os.environ, "KARROT_TABLES_DIR": tables.directory}
+    done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    shown = [part.count("\n|") - 1 for part in done.stdout.split("\n\n") if part.strip()]
+    assert len(shown) == len([cell for cell in cells if ".show(" in "".join(cell["source"])])
+    assert min(shown) > 0, done.stdout
 
 
 def test_each_group_of_a_cluster_has_its_own_name_and_topic() -> None:

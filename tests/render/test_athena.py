@@ -6,6 +6,7 @@ from sqlglot import expressions as sql
 from karrot.cli import main
 from karrot.pipeline.schemas_and_conversions import TABLES
 from karrot.render.athena import athena
+from tools.reference import ATHENA, athena_template
 
 
 def test_each_table_of_the_pipeline_is_a_delta_table_at_its_place() -> None:
@@ -21,6 +22,14 @@ def test_each_table_of_the_pipeline_is_a_delta_table_at_its_place() -> None:
             each.name: each.args["value"].name for each in table.find_all(sql.Property) if "value" in each.args
         }
         assert properties == {"table_type": "DELTA"}
+
+
+def test_the_template_has_the_descriptions_of_all_tables_and_columns() -> None:
+    assert ATHENA.read_text(encoding="utf-8") == athena_template(), "run make docs to write it again"
+    text = athena(location="s3://lag/tables")
+    assert "\n-- rebalances: One row per new generation of a group. Key: cluster, consumer, at, generation." in text
+    assert "\n--   lag_min bigint: lowest known lag (messages, NULL: unknown)\n" in text
+    assert not [line for line in text.splitlines() if line.startswith("--") and ";" in line], "some tools split there"
 
 
 @pytest.mark.parametrize(

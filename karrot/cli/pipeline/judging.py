@@ -104,7 +104,7 @@ def _verdict_receivers(asked: Mapping[str, Any]) -> "list[Deliver]":
 
 def _alert_receivers(receivers: Mapping[str, str]) -> Callable[[str], None]:
     """Return a function that sends a line of the judge ``stale``. Raises ValueError for a wrong address."""
-    from karrot.pipeline.stale.alert_destinations import to_stream, to_webhook
+    from karrot.pipeline.stale.stale_judge import to_stream, to_webhook
 
     several = [to_webhook(receivers["webhook"])] if "webhook" in receivers else []
     several += [to_stream(sys.stdout)] if prints(STALE, receivers) else []

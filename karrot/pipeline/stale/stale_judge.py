@@ -9,7 +9,8 @@ import hashlib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from typing import Any, Final
+from typing import Any, Final, TextIO
+from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
@@ -19,10 +20,10 @@ from pyspark.sql import functions as F
 from karrot.clock import Clock, SystemClock
 from karrot.event import TopicPartition
 from karrot.history.offsets_at_time import lag_at
+from karrot.http_client import ACCEPTED, HttpClient, RequestFailed
 from karrot.pipeline.offsets.job import OffsetsBatch
 from karrot.pipeline.offsets.kept_log_ends import LOG_ENDS, KeptLogEnds
 from karrot.pipeline.offsets.log_ends import LogEndLook
-from karrot.pipeline.stale.alert_destinations import Undelivered
 from karrot.pipeline.stale.stale_partition_rule import (
     FORGOTTEN_MS,
     GRAINS,
@@ -230,3 +231,37 @@ def _commits(records: DataFrame) -> DataFrame:
     chosen = records.where(F.col("tombstone").isNotNull())
     offset = F.when(~F.col("tombstone"), F.col("offset")).alias("offset")
     return chosen.select(*PARTITION, offset, F.col("log_ts_ms").alias("at_ms"), "log_offset")
+
+
+class Undelivered(Exception):  # noqa: N818 (names what happened)
+    """A line could not be delivered, and waits for the next batch. The message gives the reason without the address."""
+
+
+def to_stream(stream: TextIO) -> Callable[[str], None]:
+    def deliver(line: str) -> None:
+        stream.write(f"{line}\n")
+        stream.flush()
+
+    return deliver
+
+
+def to_webhook(url: str) -> Callable[[str], None]:
+    """Return a function that sends a line as the JSON body of a POST. Raises `ValueError` if ``url`` is not an address.
+
+    The function raises `Undelivered` if the answer is not 2xx, and does not follow redirects. No message contains the
+    address, because the address may be a secret.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("--to webhook= must be an http:// or https:// address")
+    client = HttpClient(url)
+
+    def deliver(line: str) -> None:
+        try:
+            answer = client.post("", line.encode())
+        except RequestFailed as error:
+            raise Undelivered(type(error.__cause__ or error).__name__) from error
+        if answer.status not in ACCEPTED:
+            raise Undelivered(f"HTTP {answer.status}")
+
+    return deliver

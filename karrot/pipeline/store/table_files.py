@@ -32,9 +32,9 @@ from pyspark.sql.types import StringType, StructType
 from karrot.history.days_with_data import NOTE, Note, day_of, note_of
 from karrot.history.delta_tables import LOG, DataFile, data_files, open_table, why
 from karrot.pipeline.schemas_and_conversions import (
+    ABOUT,
     DERIVED,
     PIECES,
-    SORTED_BY,
     STREAMED,
     SUMMARIES,
     TABLES,
@@ -42,6 +42,7 @@ from karrot.pipeline.schemas_and_conversions import (
     VERDICT_SUMMARIES,
     columns_of,
     rows,
+    with_comments,
     with_day,
 )
 from karrot.pipeline.store.hadoop_filesystem import (
@@ -71,7 +72,6 @@ _WRITER: Final = {
     "maxRecordsPerFile": "0",
 }
 _SCHEMAS: Final[Mapping[str, StructType]] = {**TABLES, SUMMARIES: VERDICT_SUMMARIES}
-_SORTED_BY: Final[Mapping[str, tuple[str, ...]]] = {**SORTED_BY, SUMMARIES: ("cluster", "consumer")}
 SOURCES: Final = ("events", "partitions")
 """The tables that ``ingest`` makes from events."""
 
@@ -238,7 +238,7 @@ class Tables:
         """
         chosen, by = {*days}, ["day", *(["piece"] if name in PIECES else [])]
         columns = [*columns_of(_SCHEMAS[name]), *by]
-        ordered = df.select(*columns).repartition(*by).sortWithinPartitions(*by, *_SORTED_BY[name])
+        ordered = df.select(*columns).repartition(*by).sortWithinPartitions(*by, *ABOUT[name].sorted_by)
         files = self._written(ordered, name, batch_id or new_batch("derived"), {}, by)
         self._commit(
             df.sparkSession,
@@ -254,7 +254,7 @@ class Tables:
         Return the file. Raises `TablesChanged` if one of the files was removed meanwhile.
         """
         found = self.read_files(spark, name, files).dropDuplicates(UNIQUE_BY.get(name))
-        ordered = found.repartition(1).sortWithinPartitions(*_SORTED_BY[name])
+        ordered = found.repartition(1).sortWithinPartitions(*ABOUT[name].sorted_by)
         merged, old = self._written(ordered, name, batch_id, {}), {file.path for file in files}
         self._commit(spark, name, merged, lambda file: file.path in old, merges=len(old))
         return merged
@@ -369,11 +369,17 @@ class Tables:
         from deltalake import DeltaTable, Schema  # noqa: PLC0415 (an extra)
 
         place, options = delta_place(spark, self.path(name))
-        schema = Schema.from_json(with_day(_SCHEMAS[name]).json())
+        schema = Schema.from_json(with_comments(_SCHEMAS[name], ABOUT[name]).json())
         # A derived table's log must keep the version in the note, however old it is: see `vacuum`.
         properties = {**_PROPERTIES, "delta.enableExpiredLogCleanup": str(name in STREAMED).lower()}
         return DeltaTable.create(
-            place, schema, mode="ignore", partition_by=["day"], configuration=properties, storage_options=options
+            place,
+            schema,
+            mode="ignore",
+            partition_by=["day"],
+            description=str(ABOUT[name]),
+            configuration=properties,
+            storage_options=options,
         )
 
     def _open(self, spark: SparkSession, name: str, version: int | None = None) -> "DeltaTable | None":
@@ -416,7 +422,8 @@ def _with_all_columns(table: "DeltaTable", name: str) -> "DeltaTable":
     from deltalake import Schema  # noqa: PLC0415 (an extra)
 
     known = {column.name for column in table.schema().fields}
-    if missing := [column for column in _SCHEMAS[name] if column.name not in known]:
+    columns = with_comments(_SCHEMAS[name], ABOUT[name])
+    if missing := [column for column in columns if column.name not in known]:
         table.alter.add_columns(Schema.from_json(StructType(missing).json()).fields)
         table.update_incremental()
     return table

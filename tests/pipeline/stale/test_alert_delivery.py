@@ -5,7 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from karrot.pipeline.stale.alert_destinations import Undelivered, to_stream, to_webhook
+from karrot.pipeline.stale.stale_judge import Undelivered, to_stream, to_webhook
 from support.servers.background_server import serve_in_thread
 
 Posted = list[tuple[str, str | None, str]]

@@ -10,8 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from karrot.event import LogEnd, TopicPartition
-from karrot.pipeline.stale.alert_destinations import Undelivered
-from karrot.pipeline.stale.stale_judge import DeliverySummary, StaleJudge
+from karrot.pipeline.stale.stale_judge import DeliverySummary, StaleJudge, Undelivered
 from karrot.pipeline.store.table_files import Tables
 from support.manual_clock import ManualClock
 from support.pipeline.judge_batches import CommitRecord, decoded_batch

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import duckdb
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from py4j.protocol import Py4JJavaError
@@ -18,6 +19,7 @@ from karrot.cli.pipeline.job_errors import explained, why_it_failed
 from karrot.history.days_with_data import Derived, Note, note_of
 from karrot.history.delta_tables import DataFile
 from karrot.pipeline.schemas_and_conversions import (
+    ABOUT,
     COMMITS,
     INT,
     LAG_MINUTE,
@@ -25,6 +27,7 @@ from karrot.pipeline.schemas_and_conversions import (
     STATUS_INTERVALS,
     STRING,
     TABLES,
+    About,
     struct,
     with_day,
 )
@@ -399,14 +402,44 @@ def test_a_column_that_an_older_karrot_did_not_have_is_added(
     tables, old = Tables(str(tmp_path)), {**table_files._SCHEMAS}
     narrow = struct(cluster=STRING, consumer=STRING, status=STRING)
     monkeypatch.setattr(table_files, "_SCHEMAS", old | {"status_intervals": narrow})
-    monkeypatch.setattr(table_files, "_SORTED_BY", {"status_intervals": ("consumer",)})
+    monkeypatch.setattr(table_files, "ABOUT", {**ABOUT, "status_intervals": About("group", "day", ("consumer",))})
+    monkeypatch.setattr(table_files, "with_comments", lambda schema, _: with_day(schema))
     row = {"cluster": "c1", "consumer": "old", "day": _DAY}
     tables.replace_days(frame_of_rows(spark, with_day(narrow), [row]), "status_intervals", [_DAY])
     monkeypatch.undo()
     _replace(tables, spark, _NEXT, "new")
     assert _consumers(tables, spark) == ["new", "old"]
-    known = {field.name for field in DeltaTable(tmp_path / "status_intervals").schema().fields}
-    assert known == {*with_day(STATUS_INTERVALS).fieldNames()}
+    known = {field.name: field.metadata for field in DeltaTable(tmp_path / "status_intervals").schema().fields}
+    assert known.keys() == {*with_day(STATUS_INTERVALS).fieldNames()}
+    assert (known["status"], known["to_at"]) == ({}, {"comment": "end (UTC)"})
+
+
+def test_a_table_tells_its_readers_what_its_rows_and_columns_are(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+    _append(tables, spark, "one", 1)
+    _append(tables, spark, "two", 2)
+    table = DeltaTable(tmp_path / "commits")
+    assert table.metadata().description == (
+        "One row per record that commits or deletes an offset. Key: cluster, log_partition, log_offset. "
+        "Sorted by cluster, consumer, topic, partition, log_offset."
+    )
+    comments = {field.name: field.metadata.get("comment") for field in table.schema().fields}
+    assert comments["leader_epoch"] == "epoch of the partition's leader (NULL: not given)"
+    assert comments["log_offset"] == "offset of the record in this partition (offset)"
+    assert comments["day"] == "day of log_ts (UTC)"
+    assert all(comments.values())
+
+
+def test_the_descriptions_are_written_once_and_not_into_the_data_files(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+    _append(tables, spark, "one", 1)
+    _append(tables, spark, "two", 2)
+    tables.merge(spark, "commits", tables.files(spark, "commits"), "merged")
+    logs = [entry.read_text() for entry in sorted((tmp_path / "commits" / "_delta_log").glob("*.json"))]
+    assert ["metaData" in log for log in logs] == [True, False, False, False]
+    footers = [pq.read_metadata(path).metadata for path in (tmp_path / "commits").rglob("*.parquet")]
+    assert len(footers) == 3
+    assert not any(b"epoch of the partition" in text for footer in footers for text in footer.values())
 
 
 def test_readers_of_delta_tables_see_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Compares a table of Spark, row by row and column by column, with the expected rows."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from pathlib import Path
@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from karrot.history.delta_tables import data_files, open_table
+from karrot.pipeline.schemas_and_conversions import ABOUT, TABLES
 
 _MOST_SHOWN = 5
 _TOLERANCE = 2e-3
@@ -20,22 +21,8 @@ _TOLERANCE = 2e-3
 _ROUNDED_TO_WHOLE = "produced", "consumed"
 """The expected number is not rounded, because the sum of the same numbers in another order can round the other way."""
 
-KEYS: Mapping[str, Sequence[str]] = {
-    "events": ("log_id", "seq"),
-    "partitions": ("log_id", "seq", "topic", "partition"),
-    "quarantine": ("source", "reason", "position"),
-    "commits": ("cluster", "log_partition", "log_offset"),
-    "members": ("cluster", "log_partition", "log_offset", "member_id", "topic", "partition"),
-    "lag_minute": ("cluster", "consumer", "minute"),
-    "verdict_runs": ("cluster", "consumer", "day", "run"),
-    "incidents": ("cluster", "consumer", "started_at", "incident_id"),
-    "status_intervals": ("cluster", "consumer", "from_at"),
-    "rates_minute": ("cluster", "consumer", "topic", "partition", "minute"),
-    "skew_minute": ("cluster", "consumer", "topic", "minute"),
-    "slo_daily": ("cluster", "consumer", "day"),
-    "offsets_minute": ("cluster", "consumer", "topic", "partition", "minute"),
-    "partition_lag_minute": ("cluster", "consumer", "topic", "partition", "minute"),
-    "rebalances": ("cluster", "consumer", "at", "generation"),
+KEYS: Mapping[str, Sequence[str]] = {name: about.key for name, about in ABOUT.items()} | {
+    "quarantine": ("source", "reason", "position")
 }
 """The columns that identify a row."""
 
@@ -96,12 +83,24 @@ def differences(name: str, expected: Iterable[Row], found: Iterable[Row]) -> lis
     return lines
 
 
+def broken_promises(name: str, found: Sequence[Row]) -> list[str]:
+    """Return a line if the key of a table repeats, and one for each column with a NULL that has no meaning."""
+    keys = Counter(tuple(row[column] for column in ABOUT[name].key) for row in found if ABOUT[name].key)
+    never = [column.name for column in TABLES[name] if not column.metadata["null"]]
+    nulls = [column for column in never if any(row[column] is None for row in found)]
+    return [
+        *(f"{name}: the key {key} has {count} rows" for key, count in keys.most_common(1) if count > 1),
+        *(f"{name}: {column} is NULL, which has no meaning there" for column in nulls),
+    ]
+
+
 def assert_equal_tables(tables: Path, expected: Mapping[str, Iterable[Row]]) -> dict[str, int]:
     """Fail with the first rows that differ in each table. Return the number of rows of each table."""
     wrong, counts = [], {}
     for name, rows in expected.items():
         wanted = list(rows)
-        lines = differences(name, wanted, table_rows(tables, name))
+        found = table_rows(tables, name)
+        lines = [*broken_promises(name, found), *differences(name, wanted, found)]
         wrong += lines[:_MOST_SHOWN]
         if len(lines) > _MOST_SHOWN:
             wrong.append(f"{name}: and {len(lines) - _MOST_SHOWN} more differences")
