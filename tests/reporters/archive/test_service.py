@@ -55,7 +55,7 @@ def test_acknowledged_events_are_archived_once_however_often_the_service_is_kill
         assert str(archive) in service.get("/reporters/archive", {"Accept": "text/html"}).body.decode()
         assert service.stop() == 0
     lines = sorted(read_archive(archive), key=lambda line: line.seq)
-    assert len({line.log_id for line in lines}) == 3  # one of each start
+    assert len({line.log_id for line in lines}) == 2  # one for each start with events
     assert len(acknowledged) > 100
     assert [line.seq for line in lines] == list(range(1, len(lines) + 1))
     assert Counter(line.consumer for line in lines) == service.stored_consumers()
