@@ -1,3 +1,4 @@
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,9 +32,18 @@ from support.burrow.lag_events import make_event
 from support.eventlog.appended_events import append_event, group_names, stored_events
 from support.eventlog.event_log_contract import MAX_GROUPS, RETENTION_MS, STALE_MS, EventLogContract, OpenLog
 from support.eventlog.mutes import assert_that_processes_share_mutes
-from support.eventlog.rewound_log_contract import KeepCopy, RewoundLogContract
+from support.eventlog.rewound_log_contract import (
+    KeepCopy,
+    RewoundLogContract,
+    append,
+    archive_now,
+    archived,
+    ids,
+    lost_events,
+)
 from support.eventlog.sqlite_log import open_sqlite
 from support.manual_clock import ManualClock
+from support.reporters.archive_folder import archive_feed
 
 
 class TestSqliteEventLog(EventLogContract):
@@ -67,6 +77,33 @@ def copy_of(directory: Path) -> Callable[[], None]:
         copy.rename(directory / "events.db")
 
     return restore
+
+
+def test_a_damaged_write_ahead_log_is_noticed_by_the_archive_which_gets_every_later_event(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    data, place, crashed = tmp_path / "data", tmp_path / "archive", tmp_path / "crashed"
+    data.mkdir()
+    log = open_sqlite(data, clock)
+    names = [f"g{number}" for number in range(10)]
+    append(log, *names)
+    archive_now(archive_feed(log, clock, place))
+    told = ids(log)
+    shutil.copytree(data, crashed)
+    log.close()
+    wal = crashed / "events.db-wal"
+    overwrite(wal, wal.stat().st_size // 2, b"\xa5" * 8)
+    log = open_sqlite(crashed, clock)
+    kept = ids(log)
+    assert kept == told[: len(kept)]
+    assert 0 < len(kept) < 10
+    with capture_logs() as logs:
+        append(log, "new-1", "new-2")
+        archive_now(archive_feed(log, clock, place))
+    assert [each["events"] for each in logs if each.get("code") == "log_rewound"] == [10 - len(kept)]
+    assert lost_events(log) == 10 - len(kept)
+    assert archived(place) == [*names, "new-1", "new-2"]
+    log.close()
 
 
 OpenHere = Callable[..., SqliteEventLog]
