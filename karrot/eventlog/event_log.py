@@ -355,7 +355,7 @@ class EventLog(ABC):
         with self._reading() as connection:
             kept = connection.execute("SELECT name, labels, value FROM counters").fetchall()
         stored = {(name, rows.labels_of(labels)): value for name, labels, value in kept}
-        return self._buffer.counters(self.log_id, stored)
+        return self._buffer.counters(stored)
 
     def reject(self, reject: Reject) -> None:
         """Keep a refused body. Never blocks and never raises. Beyond the limit, the oldest bodies are dropped."""

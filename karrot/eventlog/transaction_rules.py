@@ -189,14 +189,16 @@ class Transaction(ABC):
         self._execute(f"UPDATE reporters SET log_id = '{self.log_id}' WHERE log_id = (SELECT log_id FROM log)")
         self._execute(f"UPDATE log SET log_id = '{self.log_id}'")
 
-    def compare(self, given: Mapping[str, int]) -> None:
+    def compare(self, given: Mapping[str, int]) -> bool:
         """Count the events that the log lost, by the newest number that a reader has seen with each log id.
 
-        If these events had the present id, begin another one.
+        If these events had the present id, begin another one. Return whether the log knows one of the ids.
         """
+        known = {self.log_id}
         if given.get(self.log_id, 0) > self.last_seq:
             self.begin_id()
         for last_seq, log_id, given_seq in list(self._execute("SELECT last_seq, log_id, given_seq FROM earlier_ids")):
+            known.add(log_id)
             if (lost := given.get(log_id, 0) - given_seq) > 0:
                 self._execute("UPDATE earlier_ids SET given_seq = ? WHERE last_seq = ?", given_seq + lost, last_seq)
                 self.add(telemetry.LOG_LOST_EVENTS, lost)
@@ -206,6 +208,7 @@ class Transaction(ABC):
                     events=lost,
                     last_event=f"{log_id}-{last_seq}",
                 )
+        return not known.isdisjoint(given)
 
     def save_reporter(self, state: ReporterState) -> None:
         """Save a reporter's cursor and state, unless the cursor has another log id: the saved cursor then counts."""
@@ -358,7 +361,8 @@ class Committer(ABC):
         """Compare the log with the last commit of this process. Forget the histories of a log that was replaced."""
         if transaction.log_id != self.log_id or transaction.last_seq < self._last_seq:
             self._log_end_histories.forget()
-            transaction.compare({self.log_id: self._last_seq})
+            if not transaction.compare({self.log_id: self._last_seq}):
+                self._buffer.start_sums_again()
 
     def _committed(self, transaction: Transaction) -> None:
         if transaction.log_id != self.log_id:

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from karrot.delivery import Feed
-from karrot.eventlog.base import Cursor, ReporterState
+from karrot.eventlog.base import Counter, Cursor, ReporterState
 from karrot.eventlog.event_log import EventLog
 from karrot.reporters.base import Unreported
 from support.eventlog.appended_events import append_event, stored_events
@@ -100,6 +100,9 @@ class RewoundLogContract:
         log.flush()
         restore = keep_copy()
         append(log, "lost-1", "lost-2", "lost-3")
+        log.count("karrot_x_total", 7)
+        log.flush()
+        assert Counter("karrot_x_total", (), 7) in log.counters()
         feed = archive_feed(log, clock, place)
         archive_now(feed)
         told = ids(log)
@@ -109,6 +112,7 @@ class RewoundLogContract:
             archive_now(archive_feed(log, clock, place))
         assert [each["events"] for each in logs if each.get("code") == "log_rewound"] == [3]
         assert lost_events(log) == 3
+        assert Counter("karrot_x_total", (), 7) in log.counters()  # for Prometheus, less would be a new start from 0
         assert ids(log)[:2] == told[:2]
         assert set(ids(log)[2:]).isdisjoint(told)
         assert archived(place) == ["a", "b", "lost-1", "lost-2", "lost-3", "new-1"]
