@@ -83,9 +83,9 @@ class Feed:
             self.reporter.close()
 
     def _report(self, reporter: PushReporter, state: ReporterState) -> float:
-        place = state.cursor
-        if place is None or place.log_id != self.log.log_id:  # the cursor is of a log that was replaced
-            place = Cursor(self.log.log_id, max(0, self.log.size().first_seq - 1))
+        if state.cursor is None or state.cursor.log_id != self.log.log_id:  # the log can lack events up to the cursor
+            self.state = state = replace(state, cursor=self.log.cursor(self.name))
+        place = state.cursor or Cursor(self.log.log_id, max(0, self.log.size().first_seq - 1))
         events = Unreported(self.log, place)
         report: Callable[[], None] = partial(reporter.report, events)
         if is_idle := events.peek() is None:

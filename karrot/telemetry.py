@@ -309,6 +309,11 @@ LOG_DAMAGED = _counter("karrot_log_damaged_total", "Groups whose stored state di
 LOG_REPLACED = _counter(
     "karrot_log_replaced_total", "Damaged event logs that Karrot set aside and replaced with a new one."
 )
+LOG_LOST_EVENTS = _counter(
+    "karrot_log_lost_events_total",
+    "Events that a worker or the archive knows, but that the event log lost: its write-ahead log was damaged, or a "
+    "standby of PostgreSQL without them took over.",
+)
 LOG_HOUSEKEEPING_AGE = _gauge(
     "karrot_log_housekeeping_age_seconds",
     "Seconds since a leading worker last expired groups and pruned events. It grows while no worker leads. Before the "

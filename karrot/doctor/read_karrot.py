@@ -24,6 +24,7 @@ METRICS = (
     "karrot_consumers",
     "karrot_series_dropped_total",
     "karrot_log_replaced_total",
+    "karrot_log_lost_events_total",
     "karrot_log_damaged_total",
     "karrot_reporter_dropped_total",
 )

@@ -73,7 +73,7 @@ class EventLog(ABC):
     @property
     @abstractmethod
     def log_id(self) -> str:
-        """A random name given when the log was created."""
+        """The random name of the log in the ids of new events, at this process's last commit."""
 
     @abstractmethod
     def log_time_ms(self) -> int:
@@ -160,9 +160,8 @@ class EventLog(ABC):
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
         """At most ``limit`` and at most `READ_LIMIT` events after the sequence number ``after``, oldest first."""
         with self._reading() as connection:
-            log_id = self.log_id
             found = list(self._page(connection, after, min(limit, READ_LIMIT)))
-        return [rows.stored_event(log_id, row) for row in found]
+        return list(map(rows.stored_event, found))
 
     def recent(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredSummary]]:
         """The newest events of each group, newest first; fewer events if their bodies are large."""
@@ -186,7 +185,7 @@ class EventLog(ABC):
         sql = f"SELECT {self._event_columns} FROM {self._events_table} WHERE seq = ?"
         with self._reading() as connection:
             row = connection.execute(sql, (seq,)).fetchone()
-        found = None if row is None else rows.stored_event(self.log_id, row)
+        found = None if row is None else rows.stored_event(row)
         return found if isinstance(found, StoredEvent) else None
 
     def summaries(self, seqs: Sequence[int]) -> Mapping[int, EventSummary]:
@@ -201,7 +200,7 @@ class EventLog(ABC):
                 f"SELECT {self._event_columns} FROM asked"
             )
             with self._reading() as connection:
-                read = [rows.stored_summary(self.log_id, row) for row in connection.execute(sql, some).fetchall()]
+                read = list(map(rows.stored_summary, connection.execute(sql, some).fetchall()))
             found |= {each.seq: each.summary for each in read if isinstance(each, StoredSummary)}
         return found
 
@@ -288,10 +287,10 @@ class EventLog(ABC):
         )
         asked = (part for key in keys for part in self._key(key))
         with self._reading() as connection:
-            log_id, parameters = self.log_id, (*asked, start, after, min(limit, READ_LIMIT), most_bytes, after)
+            parameters = (*asked, start, after, min(limit, READ_LIMIT), most_bytes, after)
             found = connection.execute(sql, parameters).fetchall()
         for number, *row in found:
-            chains[number].append(decode(log_id, row))
+            chains[number].append(decode(row))
         return chains
 
     def _heard(self) -> Mapping[str, int]:
@@ -306,13 +305,18 @@ class EventLog(ABC):
 
     def cursor(self, reporter: str) -> Cursor | None:
         """A reporter's cursor in this log; ``None`` without a cursor."""
+        sql = "SELECT log_id, seq FROM reporters WHERE name = ? AND log_id = (SELECT log_id FROM log)"
         with self._reading() as connection:
-            row = connection.execute("SELECT log_id, seq FROM reporters WHERE name = ?", (reporter,)).fetchone()
-        return None if row is None or row[0] != self.log_id else Cursor(*row)
+            row = connection.execute(sql, (reporter,)).fetchone()
+        return None if row is None else Cursor(*row)
 
     def save_reporter(self, state: ReporterState) -> None:
-        """Save a reporter's cursor and state."""
+        """Save a reporter's cursor and state, unless the cursor has another log id: the saved cursor then counts."""
         self._lead_writes(lambda transaction: transaction.save_reporter(state))
+
+    def compare(self, given: Mapping[str, int]) -> None:
+        """Count the events that the log lost, by the newest number that a reader has seen with each log id."""
+        self._lead_writes(lambda transaction: transaction.compare(given))
 
     def reporters(self) -> Sequence[ReporterState]:
         """The saved state of every reporter, ordered by name."""
@@ -351,7 +355,7 @@ class EventLog(ABC):
         with self._reading() as connection:
             kept = connection.execute("SELECT name, labels, value FROM counters").fetchall()
         stored = {(name, rows.labels_of(labels)): value for name, labels, value in kept}
-        return self._buffer.counters(self.log_id, stored)
+        return self._buffer.counters(stored)
 
     def reject(self, reject: Reject) -> None:
         """Keep a refused body. Never blocks and never raises. Beyond the limit, the oldest bodies are dropped."""

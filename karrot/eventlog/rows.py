@@ -1,7 +1,7 @@
 """Defines the tables that both stores write, and converts events, groups, reporters and rejects to rows and back.
 
-Each event and each group has a checksum in its row. A read returns the columns in the order of `EVENT_FIELDS` and
-`GROUP_FIELDS`, and strings as bytes.
+Each event and each group has a checksum in its row. A read returns the columns in the order of `EVENT_FIELDS` (after
+`LOG_ID`) and `GROUP_FIELDS`, and strings as bytes.
 """
 
 import zlib
@@ -30,6 +30,12 @@ Row = Sequence[Any]
 
 
 EVENT_FIELDS = ("seq", "received_at_ms", "observed_at_ms", "log_time_ms", "source", "crc", "age", "summary", "body")
+LOG_ID = (
+    "coalesce((SELECT log_id FROM earlier_ids WHERE last_seq >= seq ORDER BY last_seq LIMIT 1), "
+    "(SELECT log_id FROM log))"
+)
+"""Selects the id that the log had when it stored the event of the row."""
+
 GROUP_FIELDS = ("cluster", "consumer", "seq", "last_seq", "log_time_ms", "expired", "crc", "state")
 _CRC_BYTES = 4
 Labels = tuple[tuple[str, str], ...]
@@ -50,9 +56,9 @@ def event_row(seq: int, arrived: Arrival, previous: int | None) -> Row:
     return (seq, previous, *times, source, crc, arrived.body, sealed)
 
 
-def stored_event(log_id: str, row: Row) -> StoredEvent | Damaged:
+def stored_event(row: Row) -> StoredEvent | Damaged:
     """The event in a row of `EVENT_FIELDS`; `Damaged` for a wrong checksum, or for values of a newer Karrot."""
-    seq, received_at_ms, observed_at_ms, log_time_ms, source, crc, age, _, body = row
+    log_id, seq, received_at_ms, observed_at_ms, log_time_ms, source, crc, age, _, body = row
     if crc != _checksum((received_at_ms, observed_at_ms, log_time_ms, source), body, age):
         return Damaged(log_id, seq)
     try:
@@ -63,15 +69,15 @@ def stored_event(log_id: str, row: Row) -> StoredEvent | Damaged:
     return StoredEvent(log_id, seq, log_time_ms, summary, body, event)
 
 
-def stored_summary(log_id: str, row: Row) -> StoredSummary | Damaged:
+def stored_summary(row: Row) -> StoredSummary | Damaged:
     """The summary in a row of `EVENT_FIELDS`, or of its body in a row that Karrot 2.0.0a1 wrote."""
     if (summary := _summary_in(row)) is not None:
-        return StoredSummary(log_id, row[0], row[3], summary)
-    return Damaged(log_id, row[0]) if row[-1] is None else stored_event(log_id, row)
+        return StoredSummary(row[0], row[1], row[4], summary)
+    return Damaged(*row[:2]) if row[-1] is None else stored_event(row)
 
 
 def _summary_in(row: Row) -> EventSummary | None:
-    _, _, _, log_time_ms, _, crc, _, sealed, _ = row
+    *_, log_time_ms, _, crc, _, sealed, _ = row
     if sealed is None or int.from_bytes(sealed[:_CRC_BYTES]) != _checksum((crc, log_time_ms), sealed[_CRC_BYTES:]):
         return None
     with suppress(msgspec.MsgspecError):

@@ -3,9 +3,10 @@
 An event changes its group, and the log-end histories of its partitions. Each store runs the statements.
 """
 
+import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple
@@ -126,11 +127,14 @@ class LogEndHistories:
 class Transaction(ABC):
     """An open transaction. It collects rows, and `settle` writes them. Create it after BEGIN.
 
-    ``last_seq``, ``groups`` and ``log_end_bytes`` are the log's own counts, and change with the rows. A store can read
-    rows before the jobs need them, into ``known_groups`` and ``known_log_ends``; ``None`` if there is no such row.
+    ``log_id`` is the id of new events. ``last_seq``, ``groups`` and ``log_end_bytes`` are the log's own counts, and
+    change with the rows. A store can read rows before the jobs need them, into ``known_groups`` and
+    ``known_log_ends``; ``None`` if there is no such row.
     """
 
+    log_id: str
     _group_columns: str
+    _events_table = "events"
     _find_note = "SELECT value FROM notes WHERE reporter = ? AND name = ?"
 
     def __init__(
@@ -173,9 +177,43 @@ class Transaction(ABC):
         self._groups[state.key] = self.known_groups[state.key] = state
         return Appended(self.last_seq, tracked=True)
 
+    def begin_id(self) -> None:
+        """Give new events another log id: other events may have had their numbers. Stored events keep their id."""
+        self.log_id = uuid.uuid4().hex
+        self._execute(f"DELETE FROM earlier_ids WHERE last_seq < (SELECT min(seq) FROM {self._events_table})")
+        # Without events since the previous change, the id before the change stays.
+        self._execute(
+            "INSERT INTO earlier_ids SELECT ?, log_id, ? FROM log WHERE true ON CONFLICT DO NOTHING",
+            *(self.last_seq, self.last_seq),
+        )
+        self._execute(f"UPDATE reporters SET log_id = '{self.log_id}' WHERE log_id = (SELECT log_id FROM log)")
+        self._execute(f"UPDATE log SET log_id = '{self.log_id}'")
+
+    def compare(self, given: Mapping[str, int]) -> bool:
+        """Count the events that the log lost, by the newest number that a reader has seen with each log id.
+
+        If these events had the present id, begin another one. Return whether the log knows one of the ids.
+        """
+        known = {self.log_id}
+        if given.get(self.log_id, 0) > self.last_seq:
+            self.begin_id()
+        for last_seq, log_id, given_seq in list(self._execute("SELECT last_seq, log_id, given_seq FROM earlier_ids")):
+            known.add(log_id)
+            if (lost := given.get(log_id, 0) - given_seq) > 0:
+                self._execute("UPDATE earlier_ids SET given_seq = ? WHERE last_seq = ?", given_seq + lost, last_seq)
+                self.add(telemetry.LOG_LOST_EVENTS, lost)
+                _log.error(
+                    "the event log lost its newest events; Karrot had answered them with 202",
+                    code="log_rewound",
+                    events=lost,
+                    last_event=f"{log_id}-{last_seq}",
+                )
+        return not known.isdisjoint(given)
+
     def save_reporter(self, state: ReporterState) -> None:
-        """Save a reporter's cursor and state."""
-        self._reporters[state.name] = rows.reporter_row(state)
+        """Save a reporter's cursor and state, unless the cursor has another log id: the saved cursor then counts."""
+        if state.cursor is None or state.cursor.log_id == self.log_id:
+            self._reporters[state.name] = rows.reporter_row(state)
 
     def remember(self, reporter: str, name: str, value: bytes) -> None:
         """Save a reporter's value."""
@@ -282,7 +320,7 @@ class Transaction(ABC):
 class Committer(ABC):
     """Commits jobs in transactions, for a writer.
 
-    ``failure`` is why the last commit failed, or ``None``. ``log_id`` is the id of the log at the last commit.
+    ``failure`` is why the last commit failed, or ``None``. ``log_id`` is the id of new events at the last commit.
     """
 
     _unstorable: tuple[type[Exception], ...]
@@ -293,6 +331,7 @@ class Committer(ABC):
         self._limits = limits
         self._log_end_histories = LogEndHistories(limits)
         self.log_id = log_id
+        self._last_seq = 0
         self.failure: str | None = None
 
     def commit(self, take: Take) -> None:
@@ -318,11 +357,17 @@ class Committer(ABC):
     def _write(self, take: Take, pending: PendingWrites) -> Sequence[Job[Any]]:
         """Run the jobs of ``take`` by `run`, and write ``pending``, in one transaction. Return the jobs."""
 
-    def _follow(self, log_id: str) -> None:
-        """Forget the histories of another log, which was replaced."""
-        if log_id != self.log_id:
-            self.log_id = log_id
+    def _follow(self, transaction: Transaction) -> None:
+        """Compare the log with the last commit of this process. Forget the histories of a log that was replaced."""
+        if transaction.log_id != self.log_id or transaction.last_seq < self._last_seq:
             self._log_end_histories.forget()
+            if not transaction.compare({self.log_id: self._last_seq}):
+                self._buffer.start_sums_again()
+
+    def _committed(self, transaction: Transaction) -> None:
+        if transaction.log_id != self.log_id:
+            _log.info("new events get another log id", log_id=transaction.log_id, before=self.log_id)
+        self.log_id, self._last_seq = transaction.log_id, transaction.last_seq
 
     def _transact(self, take: Take) -> None:
         pending = self._buffer.take()

@@ -236,7 +236,6 @@ class WriteBuffer:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._log_id = ""
         self._shown: dict[CounterKey, float] = {}
         self._counts: Sums[CounterKey] = Sums()
         self._rejects: deque[Reject] = deque(maxlen=KEPT_REJECTS)
@@ -267,14 +266,18 @@ class WriteBuffer:
             self._rejects.clear()
             self._rejects.extend([*pending.rejects, *later])
 
-    def counters(self, log_id: str, stored: Mapping[CounterKey, float]) -> list[Counter]:
-        """Add the increments in memory to the stored counters. For another log, the sums start again.
+    def start_sums_again(self) -> None:
+        """Let the sums decrease once, for another log."""
+        with self._lock:
+            self._shown.clear()
 
-        A sum never decreases, although some increments are in neither buffer nor log during a commit.
+    def counters(self, stored: Mapping[CounterKey, float]) -> list[Counter]:
+        """Add the increments in memory to the stored counters.
+
+        A sum never decreases, although some increments are in neither buffer nor log during a commit, and a log that
+        lost its newest events lost increments too.
         """
         with self._lock:
-            if log_id != self._log_id:
-                self._log_id, self._shown = log_id, {}
             for key in {*stored, *self._counts}:
                 value = stored.get(key, 0) + self._counts.get(key, 0)
                 self._shown[key] = max(value, self._shown.get(key, value))

@@ -106,6 +106,10 @@ class Unreported(Iterator[StoredEvent]):
             self.cursor = Cursor(self.cursor.log_id, size.last_seq)
         yield from self._log.changed(after)
 
+    def compare(self, newest: Mapping[str, int]) -> None:
+        """Tell the log the newest event of each log id at the destination, so that the log notices what it has lost."""
+        self._log.compare(newest)
+
     def _read(self) -> Iterator[StoredEvent | Damaged]:
         began_ms = self._log.log_time_ms()
         page = self._log.read(self.cursor.seq)
@@ -188,9 +192,8 @@ class Backlog(NamedTuple):
 
 
 def backlog(log: EventLog, state: ReporterState, size: LogSize) -> Backlog:
-    """Compute the backlog of a push reporter. Without a cursor in this log, the backlog is the whole log."""
-    done = state.cursor.seq if state.cursor and state.cursor.log_id == log.log_id else 0
-    done = max(done, size.first_seq - 1)
+    """Compute the backlog of a push reporter. Without a cursor, the backlog is the whole log."""
+    done = max(state.cursor.seq if state.cursor else 0, size.first_seq - 1)
     waiting = max(0, size.last_seq - done)
     if not waiting:
         return Backlog(0, 0.0)

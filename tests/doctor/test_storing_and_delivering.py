@@ -252,12 +252,14 @@ def test_groups_without_series_are_a_warning() -> None:
     )
 
 
-@pytest.mark.parametrize("metric", ["karrot_log_replaced_total", "karrot_log_damaged_total"])
+@pytest.mark.parametrize(
+    "metric", ["karrot_log_replaced_total", "karrot_log_damaged_total", "karrot_log_lost_events_total"]
+)
 def test_a_damaged_log_is_a_warning(metric: str) -> None:
     assert passes(checks.damage, karrot_snapshot())
     assert only_finding(checks.damage, karrot_snapshot(metric_sample(metric, 1)))[::2] == (
         "warn",
-        "check its disk, unless somebody changed its files",
+        "check its disk, unless somebody changed its files, or a standby of PostgreSQL took over",
     )
 
 

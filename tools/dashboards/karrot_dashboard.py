@@ -283,6 +283,7 @@ _LOG = [
             in_each_step("log_ends_dropped_total", legend="log ends dropped {{job}}"),
             in_each_step("log_damaged_total", legend="damaged {{job}}"),
             in_each_step("log_replaced_total", legend="replaced {{job}}"),
+            in_each_step("log_lost_events_total", legend="lost {{job}}"),
             in_each_step("file_reload_failures_total", "files", legend="unusable {{files}} {{job}}"),
             bars=True,
         ),

@@ -14,6 +14,7 @@ _TEMPLATE, _CREDENTIALS = "unsupported_template", "unauthorized"
 _NOT_STORED = ("overloaded", "log_unavailable", "unconfirmed", "internal_error")
 _DAMAGE = {
     "karrot_log_replaced_total": "a damaged log was set aside",
+    "karrot_log_lost_events_total": "the log lost an acknowledged event",
     "karrot_log_damaged_total": "the state of a group did not match its checksum",
 }
 
@@ -196,7 +197,8 @@ def damage(seen: KarrotSeen) -> Iterator[Problem]:
     only_if(seen.samples)
     for metric, what in _DAMAGE.items():
         if times := seen.total(metric):
-            yield warn(f"{what}, {counted_plain(times, 'time')}", "check its disk, unless somebody changed its files")
+            remedy = "check its disk, unless somebody changed its files, or a standby of PostgreSQL took over"
+            yield warn(f"{what}, {counted_plain(times, 'time')}", remedy)
 
 
 def _refused(seen: KarrotSeen, remedies: Mapping[str, str]) -> Iterator[Problem]:

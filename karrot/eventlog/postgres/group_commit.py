@@ -49,8 +49,15 @@ _COLUMNS = ", ".join(GROUP_FIELDS)
 
 _SETTLE = (
     "UPDATE log SET log_ms = %s, wall_ms = %s, first_seq = %s, last_seq = %s, groups = %s, log_end_bytes = %s, "
-    "block = %s, block_bytes = %s, block_ms = %s"
+    "block = %s, block_bytes = %s, block_ms = %s, run = %s"
 )
+_RUN = "SELECT extract(epoch FROM pg_postmaster_start_time()) || ' ' || 'log'::regclass::oid"
+"""Selects the run of the server, and the number of the table ``log``.
+
+A server that was promoted or restored from a backup has another start, and a restored schema has other tables. Every
+role may read both, also on managed services.
+"""
+
 
 _log = structlog.get_logger(__name__)
 
@@ -72,6 +79,7 @@ class LogRow(NamedTuple):
     block_bytes: int
     block_ms: int
     leader: str | None
+    run: str
     now_ms: int
 
 
@@ -85,15 +93,21 @@ class PostgresTransaction(Transaction):
     """
 
     _group_columns = _COLUMNS
+    _events_table = "kept_events"
     _find_note = "SELECT value FROM notes WHERE reporter = convert_from(?, 'UTF8') AND name = convert_from(?, 'UTF8')"
 
-    def __init__(self, session: Session, log: LogRow, limits: Limits, log_end_histories: LogEndHistories) -> None:
+    def __init__(
+        self, session: Session, log: LogRow, run: str, limits: Limits, log_end_histories: LogEndHistories
+    ) -> None:
         super().__init__(limits, log_end_histories, log.last_seq, log.groups, log.log_end_bytes)
-        self.first_seq, self.leader = log.first_seq, log.leader
+        self.log_id, self.first_seq, self.leader = log.log_id, log.first_seq, log.leader
         self.began_block = False
+        self._run = run
         self._session = session
         self._log = log
         self._limits = limits
+        if log.run not in {"", run}:  # a standby that was promoted, or a restored backup, can lack events
+            self.begin_id()
 
     def begin_at(self, first_seq: int) -> int:
         """Hide the events before ``first_seq`` from readers. Returns their number."""
@@ -108,7 +122,7 @@ class PostgresTransaction(Transaction):
         self.settle(pending)
         block = self._block(log_ms)
         counts = (self.first_seq, self.last_seq, self.groups, self.log_end_bytes)
-        self._session.execute(_SETTLE, (log_ms, self._log.now_ms, *counts, *block))
+        self._session.execute(_SETTLE, (log_ms, self._log.now_ms, *counts, *block, self._run))
 
     def _block(self, log_ms: int) -> tuple[int, int, int]:
         """The next commit's block, its bytes and its start time. A block ends when it is too large or too old."""
@@ -148,6 +162,7 @@ class PostgresCommitter(Committer):
         self._sessions = sessions
         self._time = log_time
         self._session: Session | None = None
+        self._run = ""
         self.began_block = False
 
     def run(self, work: Callable[[PostgresTransaction], T]) -> T:
@@ -157,6 +172,10 @@ class PostgresCommitter(Committer):
         if job.error is not None:
             raise job.error
         return job.result
+
+    def has_lost_session(self) -> bool:
+        """Whether the session ended since the last commit. The next commit then learns the present log id."""
+        return self._session is not None and not self._session.is_usable()
 
     def close(self) -> None:
         if self._session is not None:
@@ -174,7 +193,7 @@ class PostgresCommitter(Committer):
 
     def _open(self) -> Session:
         """The session of the commits. Replaces a session that ended."""
-        if self._session is not None and not self._session.is_usable():
+        if self._session is not None and self.has_lost_session():
             self._session.close()
             self._sessions.give_back(self._session)
             self._session = None
@@ -187,6 +206,7 @@ class PostgresCommitter(Committer):
                     statement_timeout="0",
                     idle_in_transaction_session_timeout=_IDLE_TIMEOUT,
                 )
+                self._run = next(session.execute(_RUN))[0]
         return self._session
 
     def _write(self, take: Take, pending: PendingWrites) -> Sequence[Job[Any]]:
@@ -210,6 +230,7 @@ class PostgresCommitter(Committer):
             reason = f"the connection to PostgreSQL was lost during a commit: {one_line(error)}"
             raise UnconfirmedError(reason) from error
         self._time.reach(log_ms)
+        self._committed(transaction)
         self.began_block |= transaction.began_block
         return jobs
 
@@ -229,8 +250,8 @@ class PostgresCommitter(Committer):
         if row is None:
             raise LogUnavailableError("the event log in PostgreSQL has no row in the table log")
         log = LogRow(*row)
-        self._follow(log.log_id)
-        transaction = PostgresTransaction(session, log, self._limits, self._log_end_histories)
+        transaction = PostgresTransaction(session, log, self._run, self._limits, self._log_end_histories)
+        self._follow(transaction)
         found = {GroupKey(row[0].decode(), row[1].decode()): row for row in groups}
         transaction.known_groups = {**keys, **found}
         samples = {ClusterPartition(row[0].decode(), row[1].decode(), row[2]): row[3] for row in ends}

@@ -134,7 +134,16 @@ ALTER TABLE events ADD COLUMN summary bytea; -- a checksum, and karrot.eventlog.
 CREATE OR REPLACE VIEW kept_events AS SELECT * FROM events WHERE seq >= (SELECT first_seq FROM log);
 """
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3)
+_VERSION_4 = """
+ALTER TABLE log ADD COLUMN run text NOT NULL DEFAULT ''; -- the run of the database server that had the newest commit
+CREATE TABLE earlier_ids (
+    last_seq bigint PRIMARY KEY, -- the last event with the id
+    log_id text NOT NULL,
+    given_seq bigint NOT NULL    -- the last known event with the id, even if the log lost it
+);
+"""
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
 """``MIGRATIONS[n]`` migrates a schema from version n to n + 1. Append new ones; never change an existing one.
 
 During a rolling upgrade, the older Karrot still writes: a new column needs a default, and nothing may be removed.

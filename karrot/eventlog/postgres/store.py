@@ -34,7 +34,7 @@ from karrot.eventlog.postgres.connections import READ_LIMIT_S, Database, ReadSes
 from karrot.eventlog.postgres.group_commit import NotLeadingError, PostgresCommitter, PostgresTransaction
 from karrot.eventlog.postgres.leader_lock import WHO_LEADS, LeaderLock
 from karrot.eventlog.postgres.schema import Opened, block_table
-from karrot.eventlog.rows import EVENT_FIELDS, GROUP_FIELDS, Row
+from karrot.eventlog.rows import EVENT_FIELDS, GROUP_FIELDS, LOG_ID, Row
 from karrot.eventlog.writer import Writer
 
 P = ParamSpec("P")
@@ -72,7 +72,7 @@ _NEXT_BLOCK = (
 )
 """Selects where the block after the oldest block begins, if it has events: the newest events always stay."""
 
-_COLUMNS = ", ".join(EVENT_FIELDS)
+_COLUMNS = ", ".join((LOG_ID, *EVENT_FIELDS))
 _PAGE = (
     f"SELECT {_COLUMNS} FROM (SELECT *, sum(length(body)) OVER (ORDER BY seq) - length(body) AS bytes_before FROM "
     "(SELECT * FROM kept_events WHERE seq > ? ORDER BY seq LIMIT ?) AS first) AS sized "
@@ -134,7 +134,7 @@ class PostgresEventLog(EventLog):
         self._writer = Writer(
             self._committer.commit,
             afterwards=self._make_room,
-            idle_work=lambda: bool(self._buffer) or self._committer.failure is not None,
+            idle_work=self._has_idle_work,
             patience_s=patience_s,
         )
         self._stop = threading.Event()
@@ -252,6 +252,9 @@ class PostgresEventLog(EventLog):
                             read()
                 due_s = time.monotonic() + min(_READ_AGAIN_S, self._limits.stale_after_ms / 4000)
             self._stop.wait(_CHECK_S)
+
+    def _has_idle_work(self) -> bool:
+        return bool(self._buffer) or self._committer.failure is not None or self._committer.has_lost_session()
 
     def _last_known(self) -> Sequence[GroupState]:
         """The groups in memory. Raises if all groups have expired: an empty list would mean an empty log."""

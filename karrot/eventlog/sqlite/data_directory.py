@@ -7,6 +7,7 @@
 ``log-id``      the id of the directory's log; without it, an emptied log would look like a new log
 """
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -14,9 +15,11 @@ from pathlib import Path
 import apsw
 
 from karrot.clock import Clock, LogTime
-from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.base import Limits, LogUnavailableError
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sqlite import database
+from karrot.eventlog.sqlite.store import SqliteTransaction
+from karrot.eventlog.transaction_rules import LogEndHistories
 
 _NAME = "data directory (KARROT_DATA_DIR)"
 _ORPHANS_WAIT_S = 5.0
@@ -43,8 +46,9 @@ def hold(directory: Path, wait_s: float = _ORPHANS_WAIT_S) -> FileLock:
 def prepare(directory: Path, clock: Clock, *, max_bytes: int, mounts: Path = Path("/proc/self/mounts")) -> None:
     """Recover, check and migrate the log, then close it again: no SQLite connection may be open during a fork.
 
-    Renames a damaged file and creates a new log. Raises `LogUnavailableError` on a network file system, for an SQLite
-    version that can corrupt the file, for a file from a newer Karrot, and if the directory is not writable.
+    New events get another log id. Renames a damaged file and creates a new log. Raises `LogUnavailableError` on a
+    network file system, for an SQLite version that can corrupt the file, for a file from a newer Karrot, and if the
+    directory is not writable.
     """
     version = apsw.sqlite_lib_version()
     if tuple(map(int, version.split("."))) < _OLDEST_SQLITE:  # an apsw that uses the library of the system
@@ -75,7 +79,11 @@ def _open_and_close(directory: Path, clock: Clock, max_bytes: int) -> None:
                 raise database.DamagedDatabaseError("it is empty, but a log was here")
         finally:
             connection.close()
-    database.create(directory, LogTime(clock, None).anchor(), max_bytes=max_bytes).close()
+    created = database.create(directory, LogTime(clock, None).anchor(), max_bytes=max_bytes)
+    with contextlib.closing(created) as connection, connection:
+        # The file can be an older copy, or its write-ahead log damaged. Then it lacks events that had the next numbers.
+        limits = Limits()
+        SqliteTransaction(connection, limits, LogEndHistories(limits)).begin_id()
 
 
 def _refuse_network_filesystem(directory: Path, mounts: Path) -> None:

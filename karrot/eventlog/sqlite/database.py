@@ -18,7 +18,7 @@ from karrot import telemetry
 from karrot.clock import Anchor, Clock, LogTime
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.locks import FileLock
-from karrot.eventlog.rows import EVENT_FIELDS, GROUP_FIELDS, counter_row
+from karrot.eventlog.rows import EVENT_FIELDS, GROUP_FIELDS, LOG_ID, counter_row
 
 DATABASE = "events.db"
 MARKER = "log-id"
@@ -28,10 +28,12 @@ _APPLICATION_ID = 0x4B415252
 
 # Text and bodies are read as bytes: apsw cannot return a row at all if a text in it is damaged.
 _TEXTS = ("source", "age", "summary", "body", "cluster", "consumer", "state")
-EVENT_COLUMNS, GROUP_COLUMNS = (
+_EVENT_COLUMNS, GROUP_COLUMNS = (
     ", ".join(f"CAST({name} AS BLOB)" if name in _TEXTS else name for name in names)
     for names in (EVENT_FIELDS, GROUP_FIELDS)
 )
+
+EVENT_COLUMNS = f"{LOG_ID}, {_EVENT_COLUMNS}"
 
 WAL_LIMIT = 64 << 20
 """The size in bytes to which a checkpoint truncates the emptied write-ahead log."""
@@ -135,9 +137,17 @@ _VERSION_8 = (
     "ALTER TABLE events ADD COLUMN summary BLOB; -- a checksum, and karrot.eventlog.base.EventSummary as msgpack"
 )
 
+_VERSION_9 = """
+CREATE TABLE earlier_ids (
+    last_seq INTEGER PRIMARY KEY, -- the last event with the id
+    log_id TEXT NOT NULL,
+    given_seq INTEGER NOT NULL    -- the last known event with the id, even if the log lost it
+);
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     *(_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4),
-    *(_VERSION_5, _VERSION_6, _VERSION_7, _VERSION_8),
+    *(_VERSION_5, _VERSION_6, _VERSION_7, _VERSION_8, _VERSION_9),
 )
 """``MIGRATIONS[n]`` migrates a file from version n to n + 1. Append new ones; never change an existing one."""
 
@@ -227,7 +237,8 @@ class LogFile:
     """The connections to ``events.db``.
 
     `follow` and `replace` are called with ``commit.lock`` held; `reading` at any time, from any thread.
-    ``wal_frames`` is the number of pages in the write-ahead log after the last commit.
+    ``wal_frames`` is the number of pages in the write-ahead log after the last commit. ``is_reopened`` says that the
+    file was opened again since the last commit.
     """
 
     def __init__(self, directory: Path, clock: Clock, *, max_bytes: int) -> None:
@@ -241,6 +252,7 @@ class LogFile:
         self._wal = directory / f"{DATABASE}-wal"
         self.time = LogTime(clock, None)
         self._open()
+        self.is_reopened = False
         self.time = LogTime(
             clock, Anchor(*self.connection.execute("SELECT boot_id, boot_ms, wall_ms, log_ms FROM log").get)
         )
@@ -300,6 +312,7 @@ class LogFile:
         self.connection = create(self._directory, self.time.anchor(), max_bytes=self._max_bytes)
         self.log_id: str = self.connection.execute("SELECT log_id FROM log").get
         self._opened, self._opened_wal = _identity(self.path), _identity(self._wal)
+        self.is_reopened = True
         self._broken = False
         self.wal_frames = 0
         self.connection.set_wal_hook(self._count_frames)  # replaces SQLite's hook, which checkpoints within the commit
@@ -382,6 +395,7 @@ class MemoryFile:
 
     def __init__(self, clock: Clock, *, max_bytes: int) -> None:
         self.lock = threading.RLock()
+        self.is_reopened = False
         self.time = LogTime(clock, None)
         self.connection = connect(Path(":memory:"), max_bytes=max_bytes, create=True)
         create_or_migrate(self.connection, self.time.anchor())

@@ -38,7 +38,7 @@ _ATTEMPTS = 50
 """How many times the oldest events are dropped before the newest are refused."""
 
 _COUNTS = """
-SELECT events, max(
+SELECT events, log_id, max(
     (SELECT coalesce(max(seq), 0) FROM events),
     (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events') -- the last event, even if it is deleted
 ), groups, log_end_bytes FROM log
@@ -52,7 +52,7 @@ class SqliteTransaction(Transaction):
 
     def __init__(self, connection: apsw.Connection, limits: Limits, log_end_histories: LogEndHistories) -> None:
         self._connection = connection
-        self._stored, *counts = connection.execute(_COUNTS).get
+        self._stored, self.log_id, *counts = connection.execute(_COUNTS).get
         super().__init__(limits, log_end_histories, *counts)
 
     def prune_older(self, before_ms: int) -> int:
@@ -124,10 +124,12 @@ class SqliteCommitter(Committer):
 
     def _write(self, take: Take, pending: PendingWrites) -> Sequence[Job[Any]]:
         connection = self._file.connection
-        self._follow(self._file.log_id)
         try:
             connection.execute("BEGIN IMMEDIATE")
             transaction = SqliteTransaction(connection, self._limits, self._log_end_histories)
+            if self._file.is_reopened:  # the file can be an older copy
+                transaction.begin_id()
+            self._follow(transaction)
             jobs = take()  # as late as possible
             run(jobs, transaction)
             transaction.finish(pending, self._file.time.anchor())
@@ -136,6 +138,8 @@ class SqliteCommitter(Committer):
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+        self._file.is_reopened = False
+        self._committed(transaction)
         return jobs
 
     def _transact(self, take: Take) -> None:
@@ -175,7 +179,7 @@ class SqliteDatabaseLog(EventLog):
 
     @property
     def log_id(self) -> str:
-        return self._file.log_id
+        return self._committer.log_id
 
     def log_time_ms(self) -> int:
         return self._file.time.now()

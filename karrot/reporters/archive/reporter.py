@@ -1,7 +1,7 @@
 """Writes each event to one segment of the archive, and saves a report on each write for the API and the pages."""
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import structlog
@@ -47,7 +47,7 @@ GZIP = 16 + zlib.MAX_WBITS
 
 
 class Segment:
-    """Compresses the lines of consecutive events of one log. The same events always give the same bytes.
+    """Compresses the lines of consecutive events with one log id. The same events always give the same bytes.
 
     Together, the lines have at most ``most_bytes`` before compression. A longer line has a segment alone. A segment
     belongs to the hour of its first event, and ends before the first event of a later hour. Events of an earlier hour,
@@ -64,7 +64,8 @@ class Segment:
 
     def add(self, stored: StoredEvent, line: bytes) -> bool:
         """Add an event. Return false if the event must start the next segment."""
-        if self._lines and (self._size + len(line) > self._most_bytes or stored.received_at_ms >= self._end_ms):
+        is_full = self._size + len(line) > self._most_bytes or stored.received_at_ms >= self._end_ms
+        if self._lines and (is_full or stored.log_id != self._first.log_id):
             return False
         self._chunks.append(self._gzip.compress(line))
         self._last = stored.seq
@@ -105,8 +106,8 @@ class ArchiveReporter:
 
     def report(self, events: Unreported) -> None:
         """Write one segment with the next events that are not archived yet."""
-        contents = self._known()
-        segment, dropped = self._fill(events, contents.last.get(events.cursor.log_id, 0))
+        contents = self._known(events)
+        segment, dropped = self._fill(events, contents.last)
         if segment is not None:
             if not self._context.leads():
                 return  # without the lead, delivery does not move the cursor
@@ -127,18 +128,20 @@ class ArchiveReporter:
     def close(self) -> None:
         self._store.close()
 
-    def _known(self) -> Contents:
+    def _known(self, events: Unreported) -> Contents:
         """List the archive before the first segment, and again every hour."""
         now_ms = self._context.clock.boot_ms()
         if self._contents is None or now_ms - self._listed_ms >= _LIST_EVERY_MS:
-            self._contents, self._listed_ms = Contents(self._store.open()), now_ms
+            contents = Contents(self._store.open())
+            events.compare(contents.last)
+            self._contents, self._listed_ms = contents, now_ms
         return self._contents
 
-    def _fill(self, events: Unreported, last: int) -> tuple[Segment | None, int]:
+    def _fill(self, events: Unreported, last: Mapping[str, int]) -> tuple[Segment | None, int]:
         """Fill a segment with the events after ``last``. Return the segment, and the number of unencodable events."""
         segment, dropped = None, 0
         while (stored := events.peek()) is not None:
-            if stored.seq > last:
+            if stored.seq > last.get(stored.log_id, 0):
                 try:
                     line = encode(stored, body=self._options.body)
                 except Exception:  # noqa: BLE001 - one unexpected event must not stop all later events

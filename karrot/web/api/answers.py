@@ -130,7 +130,7 @@ def last_event(context: WebContext, name: str) -> StoredEvent | None:
     state = next((state for state in context.log.reporters() if state.name == name), None)
     if state is None:
         return context.log.event(context.log.size().last_seq)
-    return context.log.event(state.cursor.seq) if state.cursor and state.cursor.log_id == context.log.log_id else None
+    return context.log.event(state.cursor.seq) if state.cursor else None
 
 
 def _group_fields(state: GroupState, cut_off: Collection[str]) -> dict[str, Any]:

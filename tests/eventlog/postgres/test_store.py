@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 
 from karrot.eventlog.base import Damaged, LogUnavailableError
@@ -5,7 +7,8 @@ from karrot.eventlog.event_log import EventLog
 from support.eventlog.appended_events import append_event
 from support.eventlog.event_log_contract import MAX_GROUPS, RETENTION_MS, STALE_MS, EventLogContract, OpenLog
 from support.eventlog.mutes import assert_that_processes_share_mutes
-from support.eventlog.postgres_server import PostgresServer
+from support.eventlog.postgres_server import DATABASE, USER, PostgresServer
+from support.eventlog.rewound_log_contract import KeepCopy, RewoundLogContract
 from support.manual_clock import ManualClock
 from support.waiting import wait_for
 
@@ -18,6 +21,30 @@ class TestPostgresEventLog(EventLogContract):
         return lambda: open_postgres(
             clock, stale_after_ms=STALE_MS, retention_ms=RETENTION_MS, max_consumers=MAX_GROUPS
         )
+
+
+class TestRewoundPostgresEventLog(RewoundLogContract):
+    @pytest.fixture
+    def open_log(self, clock: ManualClock, open_postgres: OpenPostgres) -> OpenLog:
+        return lambda: open_postgres(clock)
+
+    @pytest.fixture
+    def keep_copy(self, server: PostgresServer, schema: str) -> KeepCopy:
+        return lambda: copy_of(server, schema)
+
+
+def copy_of(server: PostgresServer, schema: str) -> Callable[[], None]:
+    """Dump a schema. The result restores the dump."""
+    access = ("-h", "127.0.0.1", "-p", server.port, "-U", USER, "-d", DATABASE)
+    dump = server.home / f"{schema}.dump"
+    server.run("pg_dump", *access, "-n", schema, "-Fc", "-f", dump)
+
+    def restore() -> None:
+        with server.connect(DATABASE) as connection:
+            connection.execute(f"DROP SCHEMA {schema} CASCADE")
+        server.run("pg_restore", *access, "--single-transaction", dump)
+
+    return restore
 
 
 def test_a_server_that_lacks_the_newest_events_is_read_again(

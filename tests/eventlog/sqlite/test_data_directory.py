@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -7,22 +8,28 @@ from structlog.testing import capture_logs
 
 from karrot.clock import Anchor
 from karrot.eventlog.base import Counter, LogUnavailableError
+from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.sqlite import data_directory, database
 from karrot.eventlog.transaction_rules import FORGET_GROUPS
 from support.child_process import CHILDREN
-from support.eventlog.appended_events import append_event, group_names
+from support.eventlog.appended_events import append_event, group_names, stored_events
 from support.eventlog.sqlite_log import MAX_BYTES, append_and_kill_self, open_sqlite
 from support.manual_clock import ManualClock
 
 ANCHOR = Anchor("boot", 1, 2, 3)
 
 
-def filled(directory: Path, clock: ManualClock) -> str:
+def filled(directory: Path, clock: ManualClock) -> Sequence[str]:
     log = open_sqlite(directory, clock)
     for n in range(40):
         append_event(log, consumer=f"g{n}", extras=(("filler", "x" * 10_000),))
+    told = ids(log)
     log.close()
-    return log.log_id
+    return told
+
+
+def ids(log: EventLog) -> list[str]:
+    return [event.event_id for event in stored_events(log)]
 
 
 def prepare(directory: Path, clock: ManualClock) -> list[tuple[str, str]]:
@@ -32,16 +39,16 @@ def prepare(directory: Path, clock: ManualClock) -> list[tuple[str, str]]:
     return [(each["path"], each["reason"]) for each in logs if each["code"] == "log_set_aside"]
 
 
-def log_id_in(directory: Path, clock: ManualClock) -> str:
+def ids_in(directory: Path, clock: ManualClock) -> Sequence[str]:
     with closing(open_sqlite(directory, clock, prepare=False)) as log:
-        return log.log_id
+        return ids(log)
 
 
 def test_an_intact_log_is_not_changed(tmp_path: Path, clock: ManualClock) -> None:
-    log_id = filled(tmp_path, clock)
+    told = filled(tmp_path, clock)
     assert prepare(tmp_path, clock) == []
     assert prepare(tmp_path, clock) == []
-    assert log_id_in(tmp_path, clock) == log_id
+    assert ids_in(tmp_path, clock) == told
 
 
 @pytest.mark.parametrize(
@@ -58,7 +65,7 @@ def test_an_intact_log_is_not_changed(tmp_path: Path, clock: ManualClock) -> Non
 def test_a_damaged_log_is_set_aside_and_a_new_one_is_started(
     tmp_path: Path, clock: ManualClock, damage: "object", reason: str
 ) -> None:
-    old = filled(tmp_path, clock)
+    old = filled(tmp_path, clock)[0].rpartition("-")[0]
     damage(tmp_path / "events.db")  # type: ignore[operator]
     [(path, why)] = prepare(tmp_path, clock)
     assert path == str(tmp_path / "events.db.corrupt-20270115T080000Z")
@@ -78,11 +85,11 @@ def test_a_database_of_another_program_is_set_aside(tmp_path: Path, clock: Manua
 
 
 def test_a_log_without_its_write_ahead_log_still_opens(tmp_path: Path, clock: ManualClock) -> None:
-    log_id = filled(tmp_path, clock)
+    told = filled(tmp_path, clock)
     for tail in ("-wal", "-shm"):
         (tmp_path / f"events.db{tail}").unlink(missing_ok=True)
     assert prepare(tmp_path, clock) == []
-    assert log_id_in(tmp_path, clock) == log_id
+    assert ids_in(tmp_path, clock) == told
 
 
 def test_the_write_ahead_log_of_a_killed_process_is_recovered(tmp_path: Path, clock: ManualClock) -> None:

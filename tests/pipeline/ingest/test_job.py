@@ -3,6 +3,7 @@ import datetime as dt
 import json
 import os
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest, IngestSummary
 from karrot.pipeline.store.table_files import Tables
-from support.pipeline.archive_segments import LOG_ID, segment_line, truncate, write_segment
+from support.eventlog.rewound_log_contract import append, archive_now, ids
+from support.eventlog.sqlite_log import open_sqlite
+from support.manual_clock import ManualClock
+from support.pipeline.archive_segments import HOUR_MS, LOG_ID, segment_line, truncate, write_segment
 from support.pipeline.expected_tables.all_tables import Rules, tables_of_archive
 from support.pipeline.expected_tables.comparison import assert_equal_tables, table_rows
+from support.reporters.archive_folder import archive_feed
 
 _TABLES = ("events", "partitions", "quarantine")
 _MIB = 1024 * 1024
@@ -200,3 +205,23 @@ def test_the_job_reads_an_archive_of_any_name(spark: SparkSession, tmp_path: Pat
     assert _ingest(spark, archive, tables) == IngestSummary(batches=1, segments=1, lines=1, events=1, partitions=1)
     assert _ingest(spark, archive, tables) == IngestSummary()
     assert len(_rows(tables)["events"]) == 3
+
+
+def test_the_events_of_both_histories_of_a_restored_log_are_stored_once(spark: SparkSession, tmp_path: Path) -> None:
+    archive, tables, data = tmp_path / "archive", tmp_path / "tables", tmp_path / "data"
+    data.mkdir()
+    clock, told = ManualClock(wall=HOUR_MS), list[str]()
+    for names in (("both-1", "both-2"), ("lost-1", "lost-2"), ("new-1", "new-2", "new-3")):
+        with closing(open_sqlite(data, clock)) as log:
+            append(log, *names)
+            archive_now(archive_feed(log, clock, archive))
+            told += ids(log)
+        _ingest(spark, archive, tables)
+        if names[0] == "both-1":
+            shutil.copytree(data, tmp_path / "backup")
+        if names[0] == "lost-1":
+            shutil.rmtree(data)
+            (tmp_path / "backup").rename(data)
+    stored = Tables(str(tables)).read(spark, "events").select("consumer", "event_id").collect()
+    assert sorted(row.consumer for row in stored) == ["both-1", "both-2", "lost-1", "lost-2", "new-1", "new-2", "new-3"]
+    assert {row.event_id for row in stored} == set(told)
