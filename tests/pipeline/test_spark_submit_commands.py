@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "spark-submit"
-_NAMES = ("pipeline.md", "pipeline-sizing.md", "evaluate.md")
+_NAMES = ("pipeline.md", "pipeline-sizing.md", "pipeline-places.md", "evaluate.md")
 _PAGES = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in _NAMES)
 _BLOCKS = re.findall(r"^```bash\n(.*?)^```", _PAGES, re.MULTILINE | re.DOTALL)
 _SUBMITTED = re.compile(r"^spark-submit (?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
