@@ -1,5 +1,6 @@
 """Spark itself parses the commands of the documentation for clusters that the tests do not have."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -7,7 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import botocore.session
 import pytest
+from botocore.validate import ParamValidator
 
 from karrot.cli import main
 from karrot.cli.pipeline import pipeline
@@ -52,6 +55,29 @@ def test_spark_parses_the_commands_for_kubernetes_yarn_and_emr(spark: "SparkSess
         assert job in pipeline.commands
         above = main.make_context("karrot", ["pipeline"])  # a command takes its option for help from the command above
         pipeline.commands[job].make_context(job, command[command.index(script) + 2 :], parent=above)  # or raises
+
+
+def test_emr_serverless_and_spark_take_the_job_of_the_page(spark: "SparkSession") -> None:
+    [block] = [block for block in _BLOCKS if "start-job-run" in block]
+    words = shlex.split(block.replace("\\\n", " "))
+    options = dict(zip(words[3::2], words[4::2], strict=True))
+    driver = json.loads(options["--job-driver"])
+    asked = {
+        "applicationId": options["--application-id"],
+        "executionRoleArn": options["--execution-role-arn"],
+        "clientToken": "once",
+        "jobDriver": driver,
+    }
+    service = botocore.session.get_session().get_service_model("emr-serverless")
+    wrong = ParamValidator().validate(asked, service.operation_model("StartJobRun").input_shape)
+    assert not wrong.has_errors(), wrong.generate_report()
+    job = driver["sparkSubmit"]
+    arguments = job["entryPointArguments"]
+    parsed = submitted(spark, [*shlex.split(job["sparkSubmitParameters"]), job["entryPoint"], *arguments])
+    assert parsed.primaryResource() == "s3://lag/code/karrot_pipeline.py"
+    assert parsed.archives() == "s3://lag/code/environment.tar.gz#environment"
+    above = main.make_context("karrot", ["pipeline"])
+    pipeline.commands[arguments[0]].make_context(arguments[0], arguments[1:], parent=above)
 
 
 def test_the_page_has_each_command_for_a_standalone_cluster() -> None:

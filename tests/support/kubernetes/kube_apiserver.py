@@ -81,12 +81,12 @@ def _fresh(directory: Path) -> Path:
 
 
 class ApiServer:
-    """A server on a local ``port``; ``kubeconfig`` is the client file for it."""
+    """A server on a local ``port``, at ``url``; ``kubeconfig`` is the client file for it."""
 
     def __init__(self, port: int, directory: Path) -> None:
-        self._url = f"https://127.0.0.1:{port}"
+        self.url = f"https://127.0.0.1:{port}"
         self.kubeconfig = directory / "kubeconfig"
-        cluster = {"server": self._url, "insecure-skip-tls-verify": True}
+        cluster = {"server": self.url, "insecure-skip-tls-verify": True}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -97,12 +97,12 @@ class ApiServer:
         }
         self.kubeconfig.write_text(yaml.safe_dump(config), encoding="utf-8")
 
-    def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Send a GET, or a POST with a body; raises ``HTTPError``."""
+    def ask(self, path: str, body: dict[str, Any] | None = None, method: str | None = None) -> Any:
+        """Send a GET, or with a body a POST or another method; raises ``HTTPError``."""
         data = json.dumps(body).encode() if body else None
         headers = {"Authorization": f"Bearer {_TOKEN}", "Content-Type": "application/json"}
         own = ssl._create_unverified_context()  # its certificate is self-signed
-        with urlopen(Request(self._url + path, data, headers), context=own, timeout=30) as answer:
+        with urlopen(Request(self.url + path, data, headers, method=method), context=own, timeout=30) as answer:
             text = answer.read().decode()
         return json.loads(text) if text.startswith("{") else text
 
