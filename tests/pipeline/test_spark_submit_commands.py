@@ -69,7 +69,9 @@ def test_emr_serverless_and_spark_take_the_job_of_the_page(spark: "SparkSession"
         "jobDriver": driver,
     }
     service = botocore.session.get_session().get_service_model("emr-serverless")
-    wrong = ParamValidator().validate(asked, service.operation_model("StartJobRun").input_shape)
+    shape = service.operation_model("StartJobRun").input_shape
+    assert shape is not None
+    wrong = ParamValidator().validate(asked, shape)
     assert not wrong.has_errors(), wrong.generate_report()
     job = driver["sparkSubmit"]
     arguments = job["entryPointArguments"]
