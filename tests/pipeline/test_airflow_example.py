@@ -48,6 +48,7 @@ def test_a_turn_of_the_dag_reads_what_is_new_and_may_be_repeated(places: Path, m
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(AIRFLOW is None, reason="needs Airflow 3, on the PATH or in AIRFLOW_BIN")
 def test_airflow_runs_the_dag_and_sees_that_a_turn_failed(places: Path) -> None:
     karrot = places / "karrot"
