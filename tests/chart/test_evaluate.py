@@ -162,6 +162,13 @@ REFUSED: dict[str, tuple[Object, str]] = {
         _values() | {"watch": {"enabled": True, "cluster": "prod", "bootstrapServers": "kafka:9092"}},
         'watch.cluster and evaluate.cluster are both "prod": Karrot would report each incident twice',
     ),
+    "a cluster whose offsets the pipeline writes too": (
+        {
+            "pipeline": {"enabled": True, "archive": "s3://a/b", "tables": "s3://a/t", "args": ["--offsets", "prod"]},
+            "evaluate": EVALUATE,
+        },
+        'pipeline.args has --offsets for "prod", and evaluate.cluster is the same',
+    ),
     "an address without a scheme": (_values(to="karrot:5000"), "at '/evaluate/to': 'karrot:5000' does not match"),
     "a password in the address": (_values(to="http://a:b@karrot"), "at '/evaluate/to'"),
     "an unknown value": (_values(replicas=2), "additional properties 'replicas' not allowed"),
@@ -194,3 +201,13 @@ def test_the_verdicts_can_have_more_receivers() -> None:
     container = _container(_values(alsoTo=["kafka=verdicts", "tables"]))
     assert "--to=karrot=http://karrot.monitoring:80,kafka=verdicts,tables" in container["args"]
     assert "evaluate.alsoTo" in render_error("karrot", _values(alsoTo=["-"])).replace("/", ".")
+
+
+def test_alerts_go_to_the_webhook_in_a_secret() -> None:
+    values = _values(webhookSecret="hooks", alsoTo=["tables"])
+    container = _container(values)
+    assert {"--judge=burrow,stale", "--to=karrot=http://karrot.monitoring:80,tables,webhook"} <= {*container["args"]}
+    reference = {"secretKeyRef": {"name": "hooks", "key": "url"}}
+    assert {"name": "KARROT_STALE_WEBHOOK", "valueFrom": reference} in container["env"]
+    values |= {"networkPolicy": {"enabled": True}, "pipeline": {"tables": "/lag/tables"}}
+    assert ("any", [443]) in _egress(only_object(render_chart("karrot", values), "NetworkPolicy", NAME))

@@ -85,6 +85,9 @@
 {{- if and $.Values.watch.enabled (empty .to) (eq $.Values.watch.cluster .cluster) }}
 {{- fail (printf "watch.cluster and evaluate.cluster are both %q: Karrot would report each incident twice; turn off watch or evaluate" .cluster) }}
 {{- end }}
+{{- if and $.Values.pipeline.enabled (contains (printf " --offsets=%s " .cluster) (printf " %s " (default list $.Values.pipeline.args | join " " | replace "--offsets " "--offsets="))) }}
+{{- fail (printf "pipeline.args has --offsets for %q, and evaluate.cluster is the same: two commands would write its commits, and one would wait for the other; remove --offsets" .cluster) }}
+{{- end }}
 {{- end }}
 {{- $keys := include "karrot.authKeys" . | fromYaml }}
 {{- if and (empty .Values.evaluate.to) (hasKey $keys "password") (not (hasKey $keys "token")) }}

@@ -6,12 +6,14 @@
 {{/* All arguments of the container, as YAML. */}}
 {{- define "karrot.evaluateArgs" -}}
 {{- $evaluate := .Values.evaluate -}}
-{{- $args := list "pipeline" "offsets" "--judge=burrow" (printf "--cluster=%s" $evaluate.cluster) }}
+{{- $judges := empty $evaluate.webhookSecret | ternary "burrow" "burrow,stale" }}
+{{- $args := list "pipeline" "offsets" (printf "--judge=%s" $judges) (printf "--cluster=%s" $evaluate.cluster) }}
 {{- $args = append $args (printf "--bootstrap-servers=%s" (include "karrot.settingText" $evaluate.bootstrapServers)) }}
 {{- if $evaluate.existingSecret }}
 {{- $args = append $args (printf "--command-config=/etc/karrot/evaluate/%s" $evaluate.propertiesKey) }}
 {{- end }}
-{{- $args = append $args (printf "--to=%s" (prepend (default list $evaluate.alsoTo) (printf "karrot=%s" (include "karrot.evaluateTo" .)) | join ",")) }}
+{{- $to := prepend (default list $evaluate.alsoTo) (printf "karrot=%s" (include "karrot.evaluateTo" .)) }}
+{{- $args = append $args (printf "--to=%s" (concat $to (empty $evaluate.webhookSecret | ternary list (list "webhook")) | join ",")) }}
 {{- $args = append $args (printf "--every=%s" $evaluate.every) }}
 {{- $args = append $args (printf "--metrics-port=%v" $evaluate.metricsPort) }}
 {{- $args = append $args "--wait=2m" }}{{/* in S3, the lease of a pod that was killed ends after a minute */}}
@@ -21,7 +23,7 @@
 {{- toYaml (concat $args (include "karrot.sparkConf" $conf | fromYamlArray) (default list $evaluate.args)) }}
 {{- end }}
 
-{{/* The token of /burrow, and the authority that signed the certificate of the chart's own service, as environment variables. */}}
+{{/* The token of /burrow, the webhook, and the authority that signed the certificate of the chart's own service, as environment variables. */}}
 {{- define "karrot.evaluateEnv" -}}
 {{- with get (include "karrot.authKeys" . | fromYaml) "token" }}
 - name: KARROT_BURROW_TOKEN
@@ -29,6 +31,13 @@
     secretKeyRef:
       name: {{ include "karrot.authSecret" $ | quote }}
       key: {{ . | quote }}
+{{- end }}
+{{- with .Values.evaluate.webhookSecret }}
+- name: KARROT_STALE_WEBHOOK
+  valueFrom:
+    secretKeyRef:
+      name: {{ . | quote }}
+      key: url
 {{- end }}
 {{- if include "karrot.evaluateTrusts" . }}
 - name: SSL_CERT_FILE # cert-manager puts the authority into the same Secret as the certificate
