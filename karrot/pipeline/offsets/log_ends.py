@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import reduce
 from itertools import chain
 from threading import Event, Lock
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -44,13 +44,6 @@ _MOST_WAITING: Final = 128
 _JOB: Final = "polls"
 
 
-class LogEndReader(TopicMetadata, Protocol):
-    """The requests to Kafka that read log ends. Every method can raise `ClusterError`."""
-
-    def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
-        """Read the log end offsets of partitions."""
-
-
 class PollSummary(NamedTuple):
     """Counts the partitions that one poll wrote and left out. ``problem`` says why Kafka did not answer."""
 
@@ -69,6 +62,7 @@ class PollSummary(NamedTuple):
 class LogEndLook(NamedTuple):
     """Log ends: their partitions, times and offsets. ``topics`` are the topics that existed at the newest time.
 
+    A topic exists until two polls in a row lack it, because one answer of a broker can be incomplete.
     ``start`` has the log start of each log end, or -1 if it is not known. Kafka did not give ``left_out`` log ends.
     """
 
@@ -89,7 +83,7 @@ class LogEndPolls:
     the summary of each poll. After ``stop`` is set, a poll sends no further request.
     """
 
-    kafka: LogEndReader
+    kafka: TopicMetadata
     every: timedelta
     clock: Clock
     tell: Callable[[PollSummary], object] = lambda _summary: None
@@ -99,6 +93,7 @@ class LogEndPolls:
     waiting: list[LogEndLook] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
     _polled: frozenset[str] = frozenset()
+    _absent: frozenset[str] = frozenset()
     _counts: Mapping[str, int] = field(default_factory=dict)
     _asked: list[TopicPartition] = field(default_factory=list)
     _next_ms: float = 0
@@ -153,14 +148,16 @@ class LogEndPolls:
                 found += ((place, now_ms, end, starts.get(place, -1)) for place, end in log_ends.items())
             else:
                 self._polled = self.topics
-            self.topics = frozenset(counts)  # a deleted topic is asked for again when a group commits on it
+            # A deleted topic is asked for again when a group commits on it.
+            absent = self.topics - counts.keys()
+            self.topics, self._absent = (absent - self._absent).union(counts), absent
         except ClusterError as error:
             problem = str(error)
         left_out = len(asked) - len(found)
         self.tell(PollSummary(len(found), left_out, problem))
         if found or not problem:
             at_ms, offset, start = np.array([each[1:] for each in found], np.int64).reshape(-1, 3).T
-            self.waiting.append(LogEndLook([each[0] for each in found], at_ms, offset, start, counts, left_out))
+            self.waiting.append(LogEndLook([each[0] for each in found], at_ms, offset, start, self.topics, left_out))
         if len(self.waiting) > _MOST_WAITING:  # a receiver is unreachable, so no batch takes the log ends
             del self.waiting[:-1:2]
         return problem

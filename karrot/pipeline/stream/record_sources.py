@@ -101,6 +101,9 @@ class TopicMetadata(Protocol):
     def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         """Return the log start offset of each partition, or the failure of its request."""
 
+    def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
+        """Return the log end offset of each partition, or the failure of its request."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecordsFromKafka:

@@ -109,10 +109,11 @@ class _Growing:
 
     def __init__(self) -> None:
         self.asked: list[set[str]] = []
+        self.deleted = {"deleted"}
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         self.asked.append({*topics})
-        return {topic: 1 for topic in topics if topic != "deleted"}
+        return {topic: 1 for topic in topics if topic not in self.deleted}
 
     def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         return dict.fromkeys(places, 0)
@@ -130,11 +131,33 @@ def test_kafka_is_asked_for_new_topics_at_once_and_for_others_after_the_interval
     look = polls.taken(["b", "deleted"])
     assert sorted(_shown(look)) == [("a", began_ms, 2), ("b", began_ms, 2)]
     assert look
+    assert {*look.topics} == {"a", "b", "deleted"}
+    clock.advance(10_000)
+    polls.if_due()
+    look = polls.taken([])
+    assert sorted(_shown(look)) == [("a", began_ms + 10_000, 3), ("b", began_ms + 10_000, 3)]
+    assert look
     assert {*look.topics} == {"a", "b"}
     clock.advance(10_000)
     polls.if_due()
-    assert kafka.asked == [{"a"}, {"a", "b", "deleted"}, {"a", "b"}]
-    assert sorted(_shown(polls.taken([]))) == [("a", began_ms + 10_000, 3), ("b", began_ms + 10_000, 3)]
+    assert kafka.asked == [{"a"}, {"a", "b", "deleted"}, {"a", "b", "deleted"}, {"a", "b"}]
+
+
+def test_a_topic_that_one_poll_lacks_still_exists() -> None:
+    clock, kafka = ManualClock(), _Growing()
+    polls = LogEndPolls(kafka, timedelta(seconds=10), clock)
+    seen = list[tuple[set[str], int]]()
+    for deleted in ((), ("b",), (), ("b",), ("b",)):
+        kafka.deleted = {*deleted}
+        look = polls.taken(["a", "b"] if not seen else [])
+        assert look
+        seen.append(({*look.topics}, len(look.places)))
+        clock.advance(10_000)
+        polls.if_due()
+    assert seen == [({"a", "b"}, 2), ({"a", "b"}, 2), ({"a", "b"}, 1), ({"a", "b"}, 2), ({"a", "b"}, 1)]
+    look = polls.taken([])
+    assert look
+    assert {*look.topics} == {"a"}
 
 
 def test_topics_that_are_added_during_a_poll_are_in_the_next_poll() -> None:

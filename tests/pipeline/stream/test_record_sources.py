@@ -30,6 +30,8 @@ class NoMetadata:
     def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         raise ClusterError("unreachable", f"no answer about {places}")
 
+    log_ends = log_starts
+
 
 def test_a_batch_starts_at_the_end_of_the_one_before_and_the_first_at_the_start_of_the_stream() -> None:
     assert ranges_of_batch(_CHECKPOINT.get, 0, "topic") == {0: OffsetRange(5, 9), 1: OffsetRange(0, 0)}
