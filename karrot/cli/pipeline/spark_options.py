@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
@@ -57,9 +58,13 @@ def given(context: click.Context, names: Sequence[str]) -> list[str]:
 
 def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
     pairs = [text.partition("=") for text in given]
-    for key, equals, _ in pairs:
+    for key, equals, value in pairs:
         if not (key and equals):
             raise click.BadParameter(f"{key!r} is not KEY=VALUE")
+        for path in value.split(",") if key in ("spark.jars", "spark.archives", "spark.files") else ():
+            # Spark starts without a missing file, and the job fails later.
+            if "*" not in path and not urlsplit(path).scheme and not Path(path.partition("#")[0]).exists():
+                raise click.BadParameter(f"{path} does not exist")
     return {key: value for key, _, value in pairs}
 
 
