@@ -14,12 +14,12 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TextIO
 
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -33,9 +33,10 @@ from e2e.stack.kafka import Kafka
 from e2e.stack.stack import NEWEST_KAFKA, Parts, running
 from karrot.clock import SystemClock
 from karrot.event import TopicPartition as Place
+from karrot.eventlog.base import StoredEvent
 from karrot.pipeline.evaluate.bucket_state import EvaluateRules
 from karrot.pipeline.evaluate.burrow_judge import BurrowJudge
-from karrot.pipeline.evaluate.verdict_destinations import to_stream
+from karrot.pipeline.evaluate.verdict_destinations import RefusedVerdict
 from karrot.pipeline.offsets.commits import decode_offsets
 from karrot.pipeline.offsets.job import LandOffsets, OffsetsBatch
 from karrot.pipeline.offsets.log_ends import LogEndLook, LogEndPolls
@@ -103,6 +104,11 @@ class Polled(NamedTuple):
         return dict.fromkeys(places, self.made.written // len(self.made.keys) + 10)
 
 
+def _write(file: TextIO, several: Iterable[StoredEvent]) -> Sequence[RefusedVerdict]:
+    file.writelines(each.body.decode() for each in several)
+    return ()
+
+
 class Bench(NamedTuple):
     """One size. Without a broker, the records are in files."""
 
@@ -120,7 +126,12 @@ class Bench(NamedTuple):
         with Path(os.devnull).open("w") as nothing:
             alone, judge = (
                 BurrowJudge(
-                    self.spark, "prod-eu", tables, str(self.place / name), EvaluateRules(), [to_stream(nothing)]
+                    self.spark,
+                    "prod-eu",
+                    tables,
+                    str(self.place / name),
+                    EvaluateRules(),
+                    {"nothing": partial(_write, nothing)},
                 )
                 for name in ("alone", "checkpoint/burrow")
             )
@@ -131,7 +142,7 @@ class Bench(NamedTuple):
                 str(self.place / "checkpoint/stale"),
                 _STALE,
                 date(2026, 1, 1),
-                lambda _line: None,
+                {"stdout": lambda _line: None},
             )
             polls = LogEndPolls(Polled(self.made), timedelta(0), SystemClock())
             source = RecordsFromParquet(str(self.place / "records"))

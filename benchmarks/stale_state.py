@@ -44,7 +44,7 @@ def main() -> None:
         place, told = Path(directory), list[DeliverySummary]()
         tables, length, since = Tables(str(place / "tables")), dt.timedelta(milliseconds=2 * _EVERY_MS), dt.date.min
         state = str(place / "checkpoint")
-        judge = StaleJudge(spark, "prod-eu", tables, state, length, since, lambda _line: None, told.append)
+        judge = StaleJudge(spark, "prod-eu", tables, state, length, since, {"stdout": lambda _line: None}, told.append)
         for number in range(asked.batches):
             batch = batch_of(spark, asked.partitions, number, place / "records")
             spent = measure_by_thread(partial(judge.take, batch))

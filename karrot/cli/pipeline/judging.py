@@ -1,6 +1,7 @@
 """Makes the judges of ``karrot pipeline offsets`` and the receivers of their verdicts and alerts from the options."""
 
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ import click
 from karrot.cli.errors import Refused, stated
 from karrot.cli.options import secret
 from karrot.cli.print_table import shown
+from karrot.text import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,13 +61,15 @@ _TWICE: Final = (
 
 
 def read_receivers(_context: click.Context, option: click.Parameter, text: str | None) -> dict[str, str]:
-    """Return the places of the receivers by their names."""
+    """Return the places of the receivers by their names. The URL of a webhook may contain commas."""
     found = dict[str, str]()
-    for part in [] if text is None else text.split(","):
+    before_a_receiver = rf",(?=\s*(?:{'|'.join(_RECEIVERS)})\s*(?:[=,]|$))"
+    for part in [] if text is None else re.split(before_a_receiver, text):
         name, _, place = part.strip().partition("=")
         written = _RECEIVERS.get(name, (None, ""))[1]
         needs_place = "=" in written and not (name == "webhook" and WEBHOOK in os.environ)
-        if not written or bool(place) < needs_place or (place and "=" not in written):
+        has_rest = "," in place and name != "webhook"
+        if not written or bool(place) < needs_place or (place and "=" not in written) or has_rest:
             every = ", ".join(written for _, written in _RECEIVERS.values())
             said = f"{name}=…" if place else part.strip()  # the place can be a secret
             raise click.BadParameter(f"{said!r} is no receiver: write some of {every}", param=option)
@@ -88,32 +92,32 @@ def prints(judge: str, receivers: Mapping[str, str]) -> bool:
     return STDOUT in receivers or not any(_RECEIVERS[name][0] == judge for name in receivers)
 
 
-def _verdict_receivers(asked: Mapping[str, Any]) -> "list[Deliver]":
+def _verdict_receivers(asked: Mapping[str, Any]) -> "dict[str, Deliver]":
     """Return the receivers of verdicts that need no Spark. Raises Refused or ValueError."""
-    from karrot.pipeline.evaluate.verdict_destinations import to_karrot, to_stream
+    from karrot.pipeline.evaluate.verdict_destinations import to_karrot
 
-    receivers, found = asked["receivers"], list["Deliver"]()
+    receivers, found = asked["receivers"], dict[str, "Deliver"]()
     if prints(BURROW, receivers):
-        found.append(to_stream(sys.stdout))
+        found[STDOUT] = _print
     if url := receivers.get("karrot"):
-        found.append(to_karrot(url, secret("KARROT_BURROW_TOKEN"), lists_all=asked["partitions"] == "all"))
+        found["karrot"] = to_karrot(url, secret("KARROT_BURROW_TOKEN"), lists_all=asked["partitions"] == "all")
     if topic := receivers.get("kafka"):
-        found.append(_topic(topic, asked))
+        found["kafka"] = _topic(topic, asked)
     return found
 
 
-def _alert_receivers(receivers: Mapping[str, str]) -> Callable[[str], None]:
-    """Return a function that sends a line of the judge ``stale``. Raises ValueError for a wrong address."""
-    from karrot.pipeline.stale.stale_judge import to_stream, to_webhook
+def _print(several: "Iterable[StoredEvent]") -> "Sequence[RefusedVerdict]":
+    for each in several:
+        click.echo(each.body)
+    return ()
 
-    several = [to_webhook(receivers["webhook"])] if "webhook" in receivers else []
-    several += [to_stream(sys.stdout)] if prints(STALE, receivers) else []
 
-    def deliver(line: str) -> None:
-        for each in several:
-            each(line)
+def _alert_receivers(receivers: Mapping[str, str]) -> dict[str, Callable[[str], object]]:
+    """Return the functions that send a line of the judge ``stale``. Raises ValueError for a wrong address."""
+    from karrot.pipeline.stale.stale_judge import to_webhook
 
-    return deliver
+    webhook = {"webhook": to_webhook(receivers["webhook"])} if "webhook" in receivers else {}
+    return webhook | ({STDOUT: click.echo} if prints(STALE, receivers) else {})
 
 
 def cloudwatch_options(config: "Path | None") -> "CloudWatch":
@@ -146,10 +150,10 @@ def _topic(topic: str, asked: Mapping[str, Any]) -> "Deliver":
     return to_topic(partial(KafkaTopic, options))
 
 
-def judges_of(asked: Mapping[str, Any], unsent: list["DeliverySummary"]) -> "MakeJudges":
+def judges_of(asked: Mapping[str, Any], unsent: dict[str, str]) -> "MakeJudges":
     """Read the options, and return a function that makes the judges when Spark runs. Raises Refused or ValueError.
 
-    ``unsent`` has the last batch whose alerts were not delivered.
+    ``unsent`` has a text for each judge with verdicts or alerts that wait after its last batch.
     """
     from karrot.burrow.notification_rules import NameFilter, NotifierSettings
     from karrot.pipeline.evaluate.bucket_state import EvaluateRules
@@ -175,13 +179,14 @@ def judges_of(asked: Mapping[str, Any], unsent: list["DeliverySummary"]) -> "Mak
         from karrot.pipeline.stale.stale_judge import StaleJudge
 
         if TABLES in receivers:
-            verdicts.append(to_tables(spark, tables, SystemClock()))
+            verdicts[TABLES] = to_tables(spark, tables, SystemClock())
         if options is not None:
-            verdicts.append(_to_cloudwatch(publisher_beside(spark, checkpoint, options, stop)))
+            verdicts[CLOUDWATCH] = partial(_to_cloudwatch, publisher_beside(spark, checkpoint, options, stop))
         burrow, stale = (f"{checkpoint}/{name}" for name in (BURROW, STALE))
         since, tell = (datetime.now(UTC) - asked["look_back"]).date(), partial(_tell_alerts, unsent)
+        seen = partial(_seen, metrics, unsent, burrow)
         judges: dict[str, Judge] = {
-            BURROW: BurrowJudge(spark, cluster, tables, burrow, rules, verdicts, seen=partial(_seen, metrics, burrow)),
+            BURROW: BurrowJudge(spark, cluster, tables, burrow, rules, verdicts, seen=seen),
             STALE: StaleJudge(spark, cluster, tables, stale, asked["length"], since, alerts, tell),
         }
         return [judges[name] for name in asked["judges"]]
@@ -189,18 +194,16 @@ def judges_of(asked: Mapping[str, Any], unsent: list["DeliverySummary"]) -> "Mak
     return made
 
 
-def _to_cloudwatch(publisher: "Publisher") -> "Deliver":
-    def deliver(several: "Iterable[StoredEvent]") -> "Sequence[RefusedVerdict]":
-        published = publisher.publish(several)
-        if published.problem:
-            click.echo(f"karrot: {published}", err=True)
-        return ()
-
-    return deliver
+def _to_cloudwatch(publisher: "Publisher", several: "Iterable[StoredEvent]") -> "Sequence[RefusedVerdict]":
+    published = publisher.publish(several)
+    if published.problem:
+        click.echo(f"karrot: {published}", err=True)
+    return ()
 
 
-def _seen(metrics: "EvaluateMetrics", place: str, batch: "JudgedBatch") -> None:
+def _seen(metrics: "EvaluateMetrics", unsent: dict[str, str], place: str, batch: "JudgedBatch") -> None:
     metrics.judged(batch)
+    _tell_waiting(unsent, BURROW, counted(batch.waiting, "verdict"), batch.problem)
     for receiver in sorted({each.receiver for each in batch.refused}):
         refused = [each for each in batch.refused if each.receiver == receiver]
         codes = ", ".join(f"{code} {count}" for code, count in sorted(Counter(each.code for each in refused).items()))
@@ -209,12 +212,13 @@ def _seen(metrics: "EvaluateMetrics", place: str, batch: "JudgedBatch") -> None:
         click.echo(f"karrot: {said}", err=True)
 
 
-def _tell_alerts(unsent: list["DeliverySummary"], summary: "DeliverySummary") -> None:
-    """Print why a receiver did not accept lines. Then ``unsent`` has this batch if the batch failed."""
-    unsent[:] = [summary] if summary.problem else []
-    if summary.problem:
-        dropped = f", the {summary.dropped} oldest were dropped" if summary.dropped else ""
-        click.echo(
-            f"karrot: the webhook did not take all lines ({summary.problem}): {summary.unsent} lines wait{dropped}",
-            err=True,
-        )
+def _tell_alerts(unsent: dict[str, str], summary: "DeliverySummary") -> None:
+    dropped = f", {summary.dropped:,} older ones were dropped" if summary.dropped else ""
+    _tell_waiting(unsent, STALE, f"{counted(summary.unsent, 'alert')}{dropped}", summary.problem)
+
+
+def _tell_waiting(unsent: dict[str, str], judge: str, said: str, problem: str) -> None:
+    unsent.pop(judge, None)
+    if problem:
+        unsent[judge] = f"waiting for the next batch or start: {said} ({problem})"
+        click.echo(f"karrot: {unsent[judge]}", err=True)

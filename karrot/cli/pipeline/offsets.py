@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from karrot.pipeline.evaluate.metrics_and_health import EvaluateMetrics
     from karrot.pipeline.offsets.job import LandOffsets, OffsetsSummary
     from karrot.pipeline.offsets.log_ends import LogEndPolls, PollSummary
-    from karrot.pipeline.stale.stale_judge import DeliverySummary
     from karrot.pipeline.store.table_files import Tables
 
 _THRESHOLDS: Final = {"OK": 1, "WARN": 2, "ERR": 3}
@@ -159,8 +158,8 @@ def offsets(context: click.Context, /, **asked: Any) -> None:
 
     With --judge, the command also judges every consumer group in each batch. It needs no Burrow and no ZooKeeper. A
     restart continues with the state in the checkpoint. After a crash, verdicts and alerts can be sent twice, with the
-    same ids. If a receiver of verdicts does not answer for half a minute, the command ends, and the next start sends
-    the verdicts. Alerts wait in the checkpoint, and CloudWatch gets the newest verdicts later.
+    same ids. If Karrot, the topic or the webhook does not answer, the batches go on. Verdicts and alerts wait in the
+    checkpoint, and a later batch sends them. CloudWatch gets the newest verdicts later.
 
     With --source kafka, the command needs Spark's Kafka connector, which PySpark does not contain. Add the connector
     with the option --conf spark.jars.packages. With --source parquet, the command reads Parquet files with the columns
@@ -170,15 +169,16 @@ def offsets(context: click.Context, /, **asked: Any) -> None:
     can contain some records twice. Only one command at a time can write the rows of a cluster to the same tables, and
     with --to tables, no other command can write events to them.
 
-    The exit code is 1 if a batch failed, if a receiver does not answer, or if another command writes these rows. It is
-    2 if Spark cannot run here, if the connector is missing or if there is nothing to read.
+    The exit code is 1 if a batch failed, if Karrot refuses the token, if another command writes these rows or, with
+    --once, if verdicts or alerts wait. It is 2 if Spark cannot run here, if the connector is missing or if there is
+    nothing to read.
     """
     judges, follow = asked["judges"], asked["follow"]
     asked["follow"] = bool(judges) if follow is None else follow
     for judge, (_, of_judge) in _JUDGES.items():
         if judge not in judges and (wrong := shared.given(context, of_judge)):
             raise Refused(f"{wrong[0]} needs --judge {judge}")
-    reached, unsent = _reached(asked), list["DeliverySummary"]()
+    reached, unsent = _reached(asked), dict[str, str]()
     make_judges = valid(partial(to.judges_of, asked, unsent))
     if reached is not None:
         reached.kafka.partitions([])  # without an answer, Spark would retry for minutes
@@ -198,7 +198,7 @@ def offsets(context: click.Context, /, **asked: Any) -> None:
         total = job.from_files() if reached is None else job.from_kafka(reached, make_judges)
     click.echo(json.dumps(total.as_dict()) if asked["as_json"] else str(total), err=is_printed)
     if unsent and not asked["follow"]:
-        raise NotDone(f"{unsent[-1].unsent} lines were not delivered, run again: {unsent[-1].problem}")
+        raise NotDone("; ".join(unsent.values()))
 
 
 def _reached(asked: Mapping[str, Any]) -> shared.Reached | None:
@@ -228,13 +228,8 @@ class _Job:
 
     @property
     def checkpoint(self) -> str:
-        asked = self.asked
-        own = default_checkpoint(self.tables, asked["cluster"], asked["judges"])
-        return shared.checkpoint_in(self.spark, asked, own)
-
-    @property
-    def every(self) -> timedelta | None:
-        return self.asked["every"] if self.asked["follow"] else None
+        own = default_checkpoint(self.tables, self.asked["cluster"], self.asked["judges"])
+        return shared.checkpoint_in(self.spark, self.asked, own)
 
     def from_kafka(self, reached: shared.Reached, make_judges: "to.MakeJudges") -> "OffsetsSummary":
         from karrot.clock import SystemClock
@@ -255,7 +250,7 @@ class _Job:
             shared.served(asked["metrics_port"], served, metrics.problem),
             repeated(polls.if_due, stop) if follow else nullcontext(),
         ):
-            run_queries([valid(partial(job.start, self.every))], stop=stop, follow=follow)
+            run_queries([valid(partial(job.start, asked["every"] if follow else None))], stop=stop, follow=follow)
         return job.total
 
     def from_files(self) -> "OffsetsSummary":
@@ -267,7 +262,8 @@ class _Job:
         asked, own = self.asked, (self.asked["cluster"], self.tables, self.checkpoint)
         job = LandOffsets(self.spark, RecordsFromParquet(asked["directory_in"]), *own, tell=self.tell)
         ends = LandEnds(self.spark, asked["ends_input"] or "", *own[:2], f"{self.checkpoint}-ends")
-        queries = [job.start(self.every), *([ends.start(self.every)] if asked["ends_input"] else [])]
+        every = asked["every"] if asked["follow"] else None
+        queries = [job.start(every), *([ends.start(every)] if asked["ends_input"] else [])]
         run_queries(queries, stop=self.stop, follow=asked["follow"])
         return replace(job.total, looks=ends.total.written, bad_looks=ends.total.left_out)
 

@@ -148,9 +148,13 @@ DELETION: Final = "deletion"
 """The kinds of rows of new records. A group with new members has a row for each member and partition."""
 
 OUT: Final = (
-    "bucket int, state binary, groups bigint, partitions bigint, notifications bigint, consumer string, event string"
+    "bucket int, state binary, groups bigint, partitions bigint, notifications bigint, consumer string, change string, "
+    "event string"
 )
-"""The columns of the result: a row with the new state and its size, and a row for each notification."""
+"""The columns of the result: a row with the new state and its size, and a row for each notification.
+
+Two notifications of a group with the same ``change`` have the same status and incident.
+"""
 
 _ARROW_TYPES: Final = {"int": pa.int32(), "binary": pa.binary(), "bigint": pa.int64(), "string": pa.string()}
 _OUT: Final = pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in (each.split() for each in OUT.split(", "))])
@@ -200,9 +204,9 @@ class BucketTask:
         groups = sum(1 for each in state.groups if each.last_commit_ms)
         size = {"groups": groups, "partitions": len(state.partitions.group), "notifications": len(sent)}
         rows: list[dict[str, Any]] = [{"bucket": bucket, "state": state.to_bytes(), **size}]
-        rows += [
-            {"bucket": bucket, "consumer": each.consumer, "event": msgspec.json.encode(each).decode()} for each in sent
-        ]
+        for each in sent:
+            change, event = f"{each.status_text} {each.incident_id}", msgspec.json.encode(each).decode()
+            rows.append({"bucket": bucket, "consumer": each.consumer, "change": change, "event": event})
         return pa.Table.from_pylist(rows, _OUT)
 
     def judge(self, state: BucketState, log_ends: LogEnds) -> tuple[BucketState, list[LagEvent]]:

@@ -4,19 +4,23 @@ Spark sends the commits of a group to the group's bucket. A bucket holds the rin
 A batch writes the new state and the notifications into the `StateFolder`, then ``state.json``. After that, the driver
 delivers the notifications. If the driver dies before it has written ``state.json``, Spark repeats the batch with the
 same incident ids. If the driver dies later, it delivers the notifications again.
+
+While a receiver is away, its verdicts wait in the state, and the batches go on. Of several waiting verdicts with the
+same status and incident of a group, the first and the newest of all are kept.
 """
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import reduce
+from itertools import chain
 from operator import and_
 from typing import Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
 
 from karrot.burrow.notification_rules import NameFilter
@@ -29,12 +33,12 @@ from karrot.eventlog.next_group_state import summarize
 from karrot.pipeline.evaluate.bucket_state import STATE_VERSION, EvaluateRules
 from karrot.pipeline.evaluate.bucket_verdicts import COMMIT, DELETION, MEMBER, OUT, BucketTask, StateSize
 from karrot.pipeline.evaluate.recent_log_ends import RecentLogEnds
-from karrot.pipeline.evaluate.verdict_destinations import Deliver, RefusedVerdict
+from karrot.pipeline.evaluate.verdict_destinations import Deliver, NotAccepted, RefusedVerdict
 from karrot.pipeline.ingest.events import read_lines
 from karrot.pipeline.ingest.job import LineBatch
 from karrot.pipeline.offsets.job import OffsetsBatch
 from karrot.pipeline.offsets.kept_log_ends import LOG_ENDS
-from karrot.pipeline.store.hadoop_filesystem import delete, listing, write_text
+from karrot.pipeline.store.hadoop_filesystem import delete, listing, literal, write_text
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.streaming_queries import StateFolder, StateNote, UnevenError, UnusableState, persisted
 
@@ -49,7 +53,7 @@ def to_tables(spark: SparkSession, tables: Tables, clock: Clock) -> Deliver:
     """Return a function that appends each verdict to the tables ``events`` and ``partitions``, as ingest does.
 
     The caller must hold the lease of these tables. If a batch is sent again, its rows are not written twice. The
-    function writes chunks that fit into memory, and raises `UnevenError`.
+    function writes chunks of at most `_PART_BYTES`, or of one larger line, and raises `UnevenError`.
     """
 
     def write(part: Sequence[tuple[StoredEvent, str]]) -> None:
@@ -64,37 +68,39 @@ def to_tables(spark: SparkSession, tables: Tables, clock: Clock) -> Deliver:
             raise UnevenError(f"batch {batch_id}: {summary}")
 
     def deliver(several: Iterable[StoredEvent]) -> Sequence[RefusedVerdict]:
-        for part in _parts(several):
+        part, size = list[tuple[StoredEvent, str]](), 0
+        for each in several:
+            line = encode(each).decode().removesuffix("\n")
+            if part and size + len(line) > _PART_BYTES:
+                write(part)
+                part, size = [], 0
+            part.append((each, line))
+            size += len(line)
+        if part:
             write(part)
         return ()
 
     return deliver
 
 
-def _parts(several: Iterable[StoredEvent]) -> Iterator[list[tuple[StoredEvent, str]]]:
-    """Encode verdicts as lines. Yield chunks of at most `_PART_BYTES`, or of one larger line."""
-    part, size = list[tuple[StoredEvent, str]](), 0
-    for each in several:
-        line = encode(each).decode().removesuffix("\n")
-        if part and size + len(line) > _PART_BYTES:
-            yield part
-            part, size = [], 0
-        part.append((each, line))
-        size += len(line)
-    if part:
-        yield part
-
-
 BUCKETS: Final = 32
 _CONSUMER: Final = "consumer"
 _KEPT_BATCHES: Final = 100
+
+MOST_WAITING: Final = 1_000_000
+"""The most verdicts that wait for a receiver. If more verdicts wait, the batch fails, and is repeated."""
+
+_WAITING: Final = "seq bigint, consumer string, change string, event string"
+"""The columns of the waiting verdicts, which are files of the state, too."""
 
 
 class BurrowNote(StateNote):
     """The content of ``state.json``.
 
-    ``next_seq`` is the number of the first notification that is not delivered. A ring has ``intervals`` slots.
-    ``topics`` maps the names of topics with commits to the names' hashes. ``size`` is the size of the state.
+    Until the notifications of the batch were sent (``is_delivered``), ``next_seq`` is the number of the first one, and
+    after that the number of the next batch's first one. ``first_missing`` is the number of the first notification that
+    a receiver lacks, by its name; ``waiting`` are the notifications that a receiver lacks. A ring has ``intervals``
+    slots. ``topics`` maps the names of topics with commits to the names' hashes. ``size`` is the size of the state.
     """
 
     id: str = ""
@@ -102,15 +108,22 @@ class BurrowNote(StateNote):
     now_ms: int = 0
     is_delivered: bool = True
     next_seq: int = 1
+    first_missing: dict[str, int] = msgspec.field(default_factory=dict)
+    waiting: int = 0
     topics: dict[str, int] = msgspec.field(default_factory=dict)
     size: StateSize = StateSize()
 
+    def first_seq(self) -> int:
+        """Return the number of the batch's first notification."""
+        return self.next_seq - (self.size.notifications if self.is_delivered else 0)
+
 
 class JudgedBatch(NamedTuple):
-    """The summary of a batch whose verdicts were delivered. ``seconds`` is the duration of judging and delivery.
+    """The summary of a batch whose verdicts were sent. ``seconds`` is the duration of judging and delivery.
 
     ``groups`` and ``partitions`` are the numbers of groups and partitions with a commit. ``delivered`` and ``refused``
-    are verdicts, one for each receiver. A batch judges no group if more records wait.
+    are verdicts, one for each receiver. A batch judges no group if more records wait. ``waiting`` verdicts lack at a
+    receiver for the reason in ``problem``, and ``superseded`` ones were dropped because of newer ones.
     """
 
     now_ms: int
@@ -120,11 +133,14 @@ class JudgedBatch(NamedTuple):
     seconds: float
     is_judged: bool = True
     refused: Sequence[RefusedVerdict] = ()
+    waiting: int = 0
+    superseded: int = 0
+    problem: str = ""
 
 
 @dataclass(slots=True)
 class BurrowJudge:
-    """Judges every consumer group by Burrow's rules. Each of the ``receivers`` gets the notifications.
+    """Judges every consumer group by Burrow's rules. Each of the ``receivers``, by name, gets the notifications.
 
     ``<place>/refused`` keeps the refused verdicts of the newest batches. The judge calls ``seen`` with each batch.
     """
@@ -134,7 +150,7 @@ class BurrowJudge:
     tables: Tables
     place: str
     asked: EvaluateRules
-    receivers: Sequence[Deliver]
+    receivers: Mapping[str, Deliver]
     buckets: int = BUCKETS
     seen: Callable[[JudgedBatch], object] = lambda _batch: None
     clock: Clock = field(default_factory=SystemClock)
@@ -143,8 +159,9 @@ class BurrowJudge:
     _log_ends: RecentLogEnds | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        first = BurrowNote(STATE_VERSION, id=uuid.uuid4().hex, intervals=self.asked.rules.intervals)
-        self._folder = StateFolder(self.spark, self.place, first)
+        intervals = self.asked.rules.intervals
+        first = BurrowNote(STATE_VERSION, cluster=self.cluster, id=uuid.uuid4().hex, intervals=intervals)
+        self._folder = StateFolder(self.spark, self.tables, self.place, first)
 
     def note(self) -> BurrowNote:
         """Return the content of ``state.json``. Raises `UnusableState`."""
@@ -164,17 +181,34 @@ class BurrowJudge:
 
     def take(self, batch: OffsetsBatch) -> None:
         note, began_ms = self.note(), self.clock.boot_ms()
+        before = note.waiting
         if batch.number > note.batch:
             note = self._advance(batch, note)
-        if not note.is_delivered:
-            refused = [each for deliver in self.receivers for each in deliver(self._notifications(note))]
-            if refused:
-                self._keep_refused(note.batch, refused)
-            size, next_seq = note.size, note.next_seq + note.size.notifications
-            self._remember(msgspec.structs.replace(note, is_delivered=True, next_seq=next_seq))
-            seconds, delivered = (self.clock.boot_ms() - began_ms) / 1000, size.notifications * len(self.receivers)
-            counts = (size.groups, size.partitions, delivered - len(refused))
-            self.seen(JudgedBatch(note.now_ms, *counts, seconds, batch.is_last, refused))
+        if note.is_delivered:
+            return
+        end, superseded = note.next_seq + note.size.notifications, before - note.waiting
+        first_missing, delivered = dict[str, int](), 0
+        refused, failed = list[RefusedVerdict](), list[NotAccepted]()
+        for name, deliver in self.receivers.items():
+            first, first_missing[name] = note.first_missing.get(name, note.next_seq), end
+            try:
+                refused += deliver(self._notifications(note, first))  # also has those before an error
+            except NotAccepted as error:
+                first_missing[name] = error.seq
+                failed.append(error)
+            delivered += self._count(note, first) - self._count(note, first_missing[name])
+        if refused:
+            self._keep_refused(note.batch, refused)
+        waiting = self._count(note, min(first_missing.values(), default=end))
+        note = msgspec.structs.replace(note, first_missing=first_missing, waiting=waiting)
+        if waiting <= MOST_WAITING:
+            note = msgspec.structs.replace(note, is_delivered=True, next_seq=end)
+        self._folder.remember(note)
+        seconds, problem = (self.clock.boot_ms() - began_ms) / 1000, "; ".join(map(str, failed))
+        counts = (note.size.groups, note.size.partitions, delivered - len(refused), seconds, batch.is_last, refused)
+        self.seen(JudgedBatch(note.now_ms, *counts, waiting, superseded, problem))
+        if not note.is_delivered or not all(each.is_away for each in failed):
+            raise NotAccepted(problem, min(first_missing.values()))
 
     def _advance(self, batch: OffsetsBatch, note: BurrowNote) -> BurrowNote:
         # The time never decreases from batch to batch, unless the clock was ahead in an earlier batch.
@@ -195,11 +229,12 @@ class BurrowJudge:
         counted = out.observe(seen, *named).select("*", kind)
         counted.write.mode("overwrite").partitionBy("kind").parquet(path, compression="zstd")
         shared.destroy()  # also deletes its file, which `unpersist` keeps
+        waiting = self._keep_waiting(note, batch.number) if note.waiting else 0
         log_ends.forget_old()
         self._folder.write(self.spark.createDataFrame(log_ends.to_table()), batch.number, "kind=log_ends")
-        changed = {"now_ms": now_ms, "is_delivered": False, "topics": log_ends.topic_keys}
+        changed = {"now_ms": now_ms, "is_delivered": False, "topics": log_ends.topic_keys, "waiting": waiting}
         size = StateSize(**seen.get)
-        return self._remember(msgspec.structs.replace(note, batch=batch.number, size=size, **changed))
+        return self._folder.remember(msgspec.structs.replace(note, batch=batch.number, size=size, **changed))
 
     def _known_log_ends(self) -> RecentLogEnds:
         if self._log_ends is None:
@@ -208,39 +243,65 @@ class BurrowJudge:
             )
         return self._log_ends
 
-    def _remember(self, note: BurrowNote) -> BurrowNote:
-        self.tables.require()
-        self._folder.remember(note)
-        return self._folder.note()
-
     def _keep_refused(self, batch: int, refused: Sequence[RefusedVerdict]) -> None:
         lines = "".join(f"{msgspec.json.encode(each).decode()}\n" for each in refused)
         write_text(self.spark, self._folder.within("refused", f"batch={batch:012d}.jsonl"), lines)
         for name in listing(self.spark, self._folder.within("refused"))[:-_KEPT_BATCHES]:
             delete(self.spark, self._folder.within("refused", name))
 
-    def _notifications(self, note: BurrowNote) -> Iterator[StoredEvent]:
-        """Yield the notifications of the batch in ``state.json``, sorted by group."""
-        rows = self._folder.read(OUT, "kind=notification").select("consumer", "event")
-        for seq, row in enumerate(rows.orderBy("consumer").toLocalIterator(), note.next_seq):
-            event = msgspec.json.decode(row.event, type=LagEvent)
-            yield StoredEvent(note.id, seq, note.now_ms, summarize(event, note.now_ms), to_wire(event), event)
+    def _notifications(self, note: BurrowNote, first: int) -> Iterator[StoredEvent]:
+        """Yield the notifications from the number ``first`` on: those that waited, then those of the batch by group."""
+        waited = self._waited(first).select("seq", "event").orderBy("seq").toLocalIterator()
+        of_batch = self._folder.read(OUT, "kind=notification").select("consumer", "event").orderBy("consumer")
+        new = (row.event for row in of_batch.toLocalIterator())
+        for seq, text in chain(waited, enumerate(new, note.first_seq())):
+            if seq >= first:
+                event = msgspec.json.decode(text, type=LagEvent)
+                at_ms = event.observed_at_ms
+                yield StoredEvent(note.id, seq, at_ms, summarize(event, at_ms), to_wire(event), event)
+
+    def _count(self, note: BurrowNote, first: int) -> int:
+        """Return the number of notifications from the number ``first`` on."""
+        waited = self._waited(first).count() if first < note.first_seq() else 0
+        return waited + note.size.notifications - max(0, first - note.first_seq())
+
+    def _waited(self, first: int) -> DataFrame:
+        return self._folder.read(_WAITING, "kind=waiting").where(F.col("seq") >= first)
+
+    def _keep_waiting(self, note: BurrowNote, batch: int) -> int:
+        """Write the notifications that a receiver lacks into the state of the next batch, and return their number.
+
+        A notification without a change of its group's status or incident is left out if a newer one of the group waits.
+        """
+        first, all_rows = min(note.first_missing.values()), Window.partitionBy(F.lit(0)).orderBy("consumer")
+        seq = F.row_number().over(all_rows) + F.lit(note.first_seq() - 1)
+        of_batch = self._folder.read(OUT, "kind=notification").withColumn("seq", seq.cast("bigint"))
+        rows = self._waited(first).unionByName(of_batch.select("seq", "consumer", "change", "event"))
+        of_group = Window.partitionBy("consumer").orderBy("seq")
+        is_change = ~F.col("change").eqNullSafe(F.lag("change").over(of_group))
+        is_newest = F.lead("seq").over(of_group).isNull()
+        chosen = rows.where(F.col("seq") >= first).withColumn("is_kept", is_change | is_newest).where("is_kept")
+        self._folder.write(chosen.drop("is_kept"), batch, "kind=waiting")
+        return self.spark.read.parquet(literal(self._folder.of_batch(batch, "kind=waiting"))).count()
 
 
 def _rows(batch: OffsetsBatch, buckets: int) -> DataFrame:
     """Make rows for `new_records` from the commits and members of a batch."""
     is_commit = F.col("readable") & F.col("key_type").isin(0, 1) & F.col("offset").isNotNull()
-    rows = batch.records.where(is_commit).select(
-        F.lit(COMMIT).alias("kind"),
+    of_all = (
         F.xxhash64("consumer").alias("group_key"),
-        F.xxhash64("topic").alias("topic_key"),
         F.col("partition").cast("bigint").alias("partition"),
         F.col("log_offset").alias("order"),
-        "offset",
-        F.col("commit_ts_ms").alias("timestamp_ms"),
         F.col("log_ts_ms").alias("at_ms"),
         F.col("consumer").alias("group"),
         "topic",
+    )
+    rows = batch.records.where(is_commit).select(
+        F.lit(COMMIT).alias("kind"),
+        *of_all,
+        F.xxhash64("topic").alias("topic_key"),
+        "offset",
+        F.col("commit_ts_ms").alias("timestamp_ms"),
         F.lit(None).cast("string").alias("owner"),
         F.lit(None).cast("string").alias("client_id"),
     )
@@ -249,12 +310,7 @@ def _rows(batch: OffsetsBatch, buckets: int) -> DataFrame:
         is_of_consumers = F.col("version").isNull() | (F.col("protocol_type") == _CONSUMER)
         assigned = batch.members.where(F.col("readable") & is_of_consumers).select(
             F.when(F.col("version").isNull(), DELETION).otherwise(MEMBER).alias("kind"),
-            F.xxhash64("consumer").alias("group_key"),
-            F.col("partition").cast("bigint").alias("partition"),
-            F.col("log_offset").alias("order"),
-            F.col("log_ts_ms").alias("at_ms"),
-            F.col("consumer").alias("group"),
-            "topic",
+            *of_all,
             F.col("client_host").alias("owner"),
             "client_id",
         )

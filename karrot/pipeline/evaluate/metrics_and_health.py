@@ -25,7 +25,8 @@ BATCH_SECONDS: Final = _metric(
 LAST_BATCH: Final = _metric(
     "karrot_evaluate_last_batch_timestamp_seconds",
     "gauge",
-    "Time of the verdicts of the last batch. Before the first batch, the time at which the process started.",
+    "Time of the newest verdicts that all receivers have. Before the first batch, the time at which the process "
+    "started.",
 )
 INTERVAL: Final = _metric(
     "karrot_evaluate_interval_seconds", "gauge", "How often all groups are judged (--every), in seconds."
@@ -38,8 +39,12 @@ VERDICTS: Final = _metric(
     "karrot_evaluate_verdicts_total",
     "counter",
     "Verdicts by outcome, for each receiver. delivered: the receiver took it. refused: the receiver refused its "
-    "content. Refused verdicts are kept in the checkpoint.",
+    "content, and the checkpoint keeps it. superseded: dropped while it waited, because the group has a newer verdict "
+    "with the same status and incident.",
     "outcome",
+)
+WAITING: Final = _metric(
+    "karrot_evaluate_waiting_verdicts", "gauge", "Verdicts that wait for a receiver that does not answer."
 )
 CATCHING_UP: Final = _metric(
     "karrot_evaluate_catching_up",
@@ -67,7 +72,7 @@ class EvaluateMetrics(MetricValues):
         self._limit_s = max(10 * every.total_seconds(), 1800.0)
         for metric in (BATCHES, UNREADABLE, LOG_END_FAILURES):
             self.add(metric, 0, cluster)
-        for outcome in ("delivered", "refused"):
+        for outcome in ("delivered", "refused", "superseded"):
             self.add(VERDICTS, 0, cluster, outcome)
         self.set(INTERVAL, every.total_seconds(), cluster)
         self.set(LAST_BATCH, clock.wall_ms() / 1000, cluster)
@@ -85,7 +90,9 @@ class EvaluateMetrics(MetricValues):
         self.set(PARTITIONS, batch.partitions, cluster)
         self.add(VERDICTS, batch.delivered, cluster, "delivered")
         self.add(VERDICTS, len(batch.refused), cluster, "refused")
-        if batch.is_judged:
+        self.add(VERDICTS, batch.superseded, cluster, "superseded")
+        self.set(WAITING, batch.waiting, cluster)
+        if batch.is_judged and not batch.waiting:
             self.add(BATCHES, 1, cluster)
             self.set(LAST_BATCH, batch.now_ms / 1000, cluster)
 

@@ -1,19 +1,18 @@
-"""Sends verdicts as lines to a stream, as POSTs to Karrot's ``/burrow``, or as the ``kafka`` reporter's messages."""
+"""Sends verdicts as POSTs to Karrot's ``/burrow``, or as the ``kafka`` reporter's messages."""
 
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from itertools import islice
-from typing import Final, TextIO
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
 
 from karrot.event import SOURCE_HEADER, Source
 from karrot.eventlog.base import StoredEvent
-from karrot.http_client import ACCEPTED, Answer, HttpClient, Limits, RequestFailed
+from karrot.http_client import ACCEPTED, SERVER_FAULTS, Answer, HttpClient, Limits, RequestFailed
 from karrot.reporters.kafka.reporter import Failed, NoTopic, TopicWriter, message_of
 from karrot.text import redacted
 
@@ -40,51 +39,49 @@ class RefusedVerdict(msgspec.Struct, frozen=True):
 
 
 class NotAccepted(RuntimeError):  # noqa: N818 (names what happened)
-    """A receiver did not accept the verdicts of a batch. The message gives the reason without the address."""
+    """A receiver accepted only the verdicts before the number ``seq``. The message gives the reason without secrets.
+
+    If ``is_away``, the receiver may accept the others later. Otherwise a person or a restart must help.
+    """
+
+    def __init__(self, reason: str, seq: int, *, is_away: bool = True) -> None:
+        super().__init__(reason)
+        self.seq, self.is_away = seq, is_away
 
 
-Deliver = Callable[[Iterable[StoredEvent]], Sequence[RefusedVerdict]]
-"""Sends the verdicts of a batch, and returns the verdicts that the receiver refused.
+Deliver = Callable[[Iterable[StoredEvent]], Iterable[RefusedVerdict]]
+"""Sends verdicts in order while the caller iterates, and yields the verdicts that the receiver refused.
 
 A verdict has the same id each time it is sent, and a body in Burrow's format. Raises `NotAccepted`. The caller then
-sends the whole batch again later.
+sends the other verdicts again later.
 """
 
 
-def chunks(several: Iterable[StoredEvent], most: int) -> Iterator[list[StoredEvent]]:
-    left = iter(several)
-    while some := [*islice(left, most)]:
-        yield some
+def _chunks(several: Iterable[StoredEvent]) -> Iterator[list[StoredEvent]]:
+    """Yield chunks with one verdict of a group each, because the verdicts of a chunk can arrive in any order."""
+    some = dict[str, StoredEvent]()
+    for each in several:
+        if len(some) == _AT_ONCE or each.event.consumer in some:
+            yield [*some.values()]
+            some.clear()
+        some[each.event.consumer] = each
+    if some:
+        yield [*some.values()]
 
 
 _CONNECTIONS: Final = 8
-_AT_ONCE: Final = 1_000
-_MESSAGES_AT_ONCE: Final = 5_000
+_AT_ONCE: Final = 5_000
 _WAITS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
 _BAD_BODY: Final = frozenset({400, 413, 422})
 """HTTP statuses of a body that Karrot always refuses. Other statuses depend on the address, token or Karrot's state."""
 
-_RETRIES: Final = 8
 
-
-def to_stream(stream: TextIO) -> Deliver:
-    """Return a function that writes each body as a line, and flushes the stream after the last line."""
-
-    def deliver(several: Iterable[StoredEvent]) -> Sequence[RefusedVerdict]:
-        stream.writelines(f"{each.body.decode()}\n" for each in several)
-        stream.flush()
-        return ()
-
-    return deliver
-
-
-def to_karrot(url: str, token: str | None, *, lists_all: bool, retries: int = _RETRIES) -> Deliver:
+def to_karrot(url: str, token: str | None, *, lists_all: bool, retries: int = 8) -> Deliver:
     """Return a function that posts each notification to Karrot, with several connections.
 
-    Karrot stores accepted notifications. If Karrot is unreachable or refuses the token, the next start sends the whole
-    batch again from the checkpoint. If Karrot refuses a body, the other notifications are still sent. Karrot expects
-    all partitions in an event of the source ``kafka``, and only bad partitions in an event of Burrow. Raises
-    `ValueError` if ``url`` is not an address.
+    If Karrot refuses a body, the other notifications are still sent. If Karrot does not answer, the next call tries
+    only once, so that a long outage does not delay each batch. Karrot expects all partitions in an event of the source
+    ``kafka``, and only bad partitions in an event of Burrow. Raises `ValueError` if ``url`` is not an address.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -93,23 +90,27 @@ def to_karrot(url: str, token: str | None, *, lists_all: bool, retries: int = _R
     karrot = HttpClient(address, Limits(timeout_s=10.0, backoff_s=0.2, connections=_CONNECTIONS), token=token)
     shown = redacted(address)
     headers = {SOURCE_HEADER: Source.KAFKA.value} if lists_all else {}
+    now = {"retries": retries}
 
     def send(each: StoredEvent) -> RefusedVerdict | None:
         try:
-            answer = karrot.post("", each.body, headers, retries=retries)
+            answer = karrot.post("", each.body, headers, retries=now["retries"])
         except RequestFailed as error:
+            now["retries"] = 0
             reason = type(error.__cause__ or error).__name__
-            raise NotAccepted(f"Karrot at {shown} does not answer: {reason}") from error
+            raise NotAccepted(f"Karrot at {shown} does not answer: {reason}", each.seq) from error
+        now["retries"] = retries
         if answer.status in ACCEPTED:
             return None
         if answer.status not in _BAD_BODY:
-            raise NotAccepted(f"Karrot at {shown} answered HTTP {answer.status}")
+            is_away = answer.status in (429, *SERVER_FAULTS)
+            raise NotAccepted(f"Karrot at {shown} answered HTTP {answer.status}", each.seq, is_away=is_away)
         return RefusedVerdict.of(each, "Karrot", _code(answer))
 
-    def deliver(several: Iterable[StoredEvent]) -> Sequence[RefusedVerdict]:
+    def deliver(several: Iterable[StoredEvent]) -> Iterator[RefusedVerdict]:
         with ThreadPoolExecutor(_CONNECTIONS) as pool:
-            answers = (each for some in chunks(several, _AT_ONCE) for each in pool.map(send, some))
-            return [each for each in answers if each is not None]
+            for some in _chunks(several):
+                yield from filter(None, pool.map(send, some))
 
     return deliver
 
@@ -133,8 +134,8 @@ def to_topic(
     refuse a message as too large.
     """
 
-    def send(owed: Sequence[StoredEvent]) -> list[RefusedVerdict]:
-        refused, why = list[RefusedVerdict](), ""
+    def send(owed: Sequence[StoredEvent]) -> Iterator[RefusedVerdict]:
+        why = ""
         for wait_s in (0.0, *waits_s):
             pause(wait_s)
             try:
@@ -146,13 +147,13 @@ def to_topic(
             again = list[StoredEvent]()
             for each, outcome in zip(owed, outcomes, strict=True):
                 if isinstance(outcome, Failed) and outcome.is_final:
-                    refused.append(RefusedVerdict.of(each, "Kafka", outcome.reason))
+                    yield RefusedVerdict.of(each, "Kafka", outcome.reason)
                 elif isinstance(outcome, Failed):
                     again.append(each)
                     why = outcome.text
             if not again:
-                return refused
+                return
             owed = again
-        raise NotAccepted(f"Kafka does not take the verdicts: {why}")
+        raise NotAccepted(f"Kafka does not take the verdicts: {why}", owed[0].seq)
 
-    return lambda several: [each for some in chunks(several, _MESSAGES_AT_ONCE) for each in send(some)]
+    return lambda several: (each for some in _chunks(several) for each in send(some))

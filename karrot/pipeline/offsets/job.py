@@ -239,7 +239,7 @@ class LandOffsets:
                     topics |= dict(owned.select("topic", F.xxhash64("topic")).collect())
                 # A judge would lose the commits on a topic without log ends, and a group may never commit again.
                 look = None if self.polls is None else self.polls.taken(topics, needs_all=bool(self.judges))
-                # The topic has a batch that a judge has: while a receiver is away, each start repeats the batch.
+                # The topic has a batch that a judge has: while a judge fails, each start repeats the batch.
                 topic = None if any(judge.last_batch() >= batch for judge in self.judges) else self.json_topic
                 summary = self._write(decoded, once, of_members, counted, batch_id, json_topic=topic)
                 if look is not None:
@@ -250,23 +250,10 @@ class LandOffsets:
                 newest_ms = max((row.newest_ms for row in counted if row.topic is not None), default=None)
                 members, is_last = of_members if _metadata(counted) else None, not self.source.is_full(read, batch)
                 now_ms = batch_time_ms(read, batch)
-                self._judge(OffsetsBatch(batch, now_ms, once, topics, members, look, newest_ms, is_last))
+                for judge in self.judges:
+                    judge.take(OffsetsBatch(batch, now_ms, once, topics, members, look, newest_ms, is_last))
         self.total += summary
         self.tell(summary)
-
-    def _judge(self, batch: OffsetsBatch) -> None:
-        """Pass a batch to the judges. If a judge fails, for example without its receiver, the others still judge it.
-
-        The next start repeats the batch, so no judge gets a later batch before the failed one succeeds.
-        """
-        failed = list[Exception]()
-        for judge in self.judges:
-            try:
-                judge.take(batch)
-            except Exception as error:  # noqa: BLE001 (raised below)
-                failed.append(error)
-        if failed:
-            raise failed[0]
 
     def _write(
         self,

@@ -6,10 +6,10 @@ it records the delivery.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from typing import Any, Final, TextIO
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -77,9 +77,8 @@ _MOST_S: Final = 30
 """How long a batch sends lines. The other lines wait, because a slow webhook would hold back the other judges."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeliverySummary:
-    """The numbers of a batch's lines. ``problem`` says why the ``unsent`` lines could not be delivered."""
+class DeliverySummary(NamedTuple):
+    """The numbers of a batch's lines. ``delivered``: all receivers have them. ``problem``: why the others wait."""
 
     delivered: int = 0
     unsent: int = 0
@@ -93,20 +92,23 @@ _VERSION: Final = 3
 class StaleNote(StateNote):
     """The content of ``state.json``: the time of the newest sample, and the lines that are not delivered yet.
 
-    While ``sampled_ms`` is before ``held_until_ms``, no partition becomes stale.
+    While ``sampled_ms`` is before ``held_until_ms``, no partition becomes stale. ``sent`` says how many of the first
+    lines of ``unsent`` a receiver has, by its name.
     """
 
     sampled_ms: int = 0
     held_until_ms: int = 0
     unsent: list[str] = msgspec.field(default_factory=list)
+    sent: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class StaleJudge:
     """Finds the partitions whose committed offset did not move for ``length``, and delivers a line for each alert.
 
-    ``deliver`` sends a line or raises `Undelivered`. The judge calls ``tell`` with the summary of each batch. In its
-    first batch, it reads the tables since the day ``since``, so that the first alerts need not wait for ``length``.
+    Each of the ``receivers``, by name, sends a line or raises `Undelivered`. The judge calls ``tell`` with the summary
+    of each batch. In its first batch, it reads the tables since the day ``since``, so that the first alerts need not
+    wait for ``length``.
     """
 
     spark: SparkSession
@@ -115,7 +117,7 @@ class StaleJudge:
     place: str
     length: timedelta
     since: date
-    deliver: Callable[[str], None]
+    receivers: Mapping[str, Callable[[str], object]]
     tell: Callable[[DeliverySummary], object] = lambda _summary: None
     clock: Clock = field(default_factory=SystemClock)
     name: str = field(default="stale", init=False)
@@ -123,7 +125,7 @@ class StaleJudge:
     _samples: KeptLogEnds | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.folder = StateFolder(self.spark, self.place, StaleNote(_VERSION))
+        self.folder = StateFolder(self.spark, self.tables, self.place, StaleNote(_VERSION, cluster=self.cluster))
 
     def last_batch(self) -> int:
         return self.folder.note().batch
@@ -134,28 +136,32 @@ class StaleJudge:
     def take(self, batch: OffsetsBatch) -> None:
         note, dropped = self.folder.note(), 0
         if batch.number > note.batch:
-            sampled_ms, held_until_ms = self.advance(batch)
+            note = self.advance(batch)
             new, total = self.lines(batch.number, MOST_UNSENT)
             unsent = [*note.unsent, *new][-MOST_UNSENT:]
             dropped = len(note.unsent) + total - len(unsent)
-            self._remember(StaleNote(_VERSION, batch.number, (0, 0), sampled_ms, held_until_ms, unsent))
-        note, delivered, problem, began_ms = self.folder.note(), 0, "", self.clock.boot_ms()
-        try:
-            for line in note.unsent:
-                if self.clock.boot_ms() - began_ms > _MOST_S * 1000:
-                    problem = f"it took more than {_MOST_S} s"
-                    break
-                self.deliver(line)
-                delivered += 1
-        except Undelivered as error:
-            problem = str(error)
-        if delivered:
-            note = msgspec.structs.replace(note, unsent=note.unsent[delivered:])
-            self._remember(note)
-        self.tell(DeliverySummary(delivered, len(note.unsent), dropped, problem))
+            sent = {name: max(0, count - dropped) for name, count in note.sent.items()}
+            note = self.folder.remember(msgspec.structs.replace(note, unsent=unsent, sent=sent))
+        sent, problem = {name: note.sent.get(name, 0) for name in self.receivers}, ""
+        for name, deliver in self.receivers.items():
+            began_ms = self.clock.boot_ms()
+            try:
+                for line in note.unsent[sent[name] :]:
+                    if self.clock.boot_ms() - began_ms > _MOST_S * 1000:
+                        problem = f"it took more than {_MOST_S} s"
+                        break
+                    deliver(line)
+                    sent[name] += 1
+            except Undelivered as error:
+                problem = str(error)
+        delivered = min(sent.values())
+        sent = {name: count - delivered for name, count in sent.items()}
+        if (unsent := note.unsent[delivered:], sent) != (note.unsent, note.sent):
+            self.folder.remember(msgspec.structs.replace(note, unsent=unsent, sent=sent))
+        self.tell(DeliverySummary(delivered, len(unsent), dropped, problem))
 
-    def advance(self, batch: OffsetsBatch) -> tuple[int, int]:
-        """Judge the records of a batch, and write the state. Return the new times of the note."""
+    def advance(self, batch: OffsetsBatch) -> StaleNote:
+        """Judge the records of a batch, and write the state. Return the note without the new lines."""
         note, samples, length_ms = self.folder.note(), self.samples(), self.length // _MS
         commits, look = _commits(batch.records), batch.look
         if note.batch < 0:
@@ -175,7 +181,7 @@ class StaleJudge:
         changed = judged(standings, of_logs, length_ms, oldest_ms, may_fire=sampled_ms >= held_ms)
         self.folder.write(changed, batch.number, "standings")
         self.folder.write(self.spark.createDataFrame(samples.to_table()), batch.number, "samples")
-        return sampled_ms, held_ms
+        return msgspec.structs.replace(note, batch=batch.number, sampled_ms=sampled_ms, held_until_ms=held_ms)
 
     def lines(self, batch: int, most: int) -> tuple[list[str], int]:
         """Return the last ``most`` lines of a batch, sorted by partition, and the number of all its lines."""
@@ -221,10 +227,6 @@ class StaleJudge:
         now_ms = self.clock.wall_ms()
         return F.when(F.col(name) > now_ms, now_ms).otherwise(F.col(name))
 
-    def _remember(self, note: StaleNote) -> None:
-        self.tables.require()
-        self.folder.remember(note)
-
 
 def _commits(records: DataFrame) -> DataFrame:
     """Select the commits and tombstones. A tombstone has no ``offset``."""
@@ -235,14 +237,6 @@ def _commits(records: DataFrame) -> DataFrame:
 
 class Undelivered(Exception):  # noqa: N818 (names what happened)
     """A line could not be delivered, and waits for the next batch. The message gives the reason without the address."""
-
-
-def to_stream(stream: TextIO) -> Callable[[str], None]:
-    def deliver(line: str) -> None:
-        stream.write(f"{line}\n")
-        stream.flush()
-
-    return deliver
 
 
 def to_webhook(url: str) -> Callable[[str], None]:

@@ -29,6 +29,7 @@ from karrot.pipeline.store.hadoop_filesystem import (
     read_text,
     write_text,
 )
+from karrot.pipeline.store.table_files import Tables
 
 CheckpointReader = Callable[[str], str | None]
 """Returns the text of the named file in a checkpoint; ``None`` if the file does not exist."""
@@ -109,12 +110,13 @@ class UnusableState(ValueError):  # noqa: N818 (names what was found)
 class StateNote(msgspec.Struct):
     """The content of ``state.json``: the ``version`` of the format, the last valid ``batch``, and its ``files``.
 
-    ``files`` has the number of the batch's files and the number of their bytes.
+    ``files`` has the number of the batch's files and the number of their bytes. ``cluster`` is the cluster of the job.
     """
 
     version: int
     batch: int = -1
     files: tuple[int, int] = (0, 0)
+    cluster: str = ""
 
 
 Note = TypeVar("Note", bound=StateNote)
@@ -127,9 +129,11 @@ class StateFolder(Generic[Note]):
     Each batch writes its files below ``state/batch=N``, replaces ``state.json``, and then deletes the older files.
     ``state.json`` names the batch with valid files. If the driver dies before it replaces ``state.json``, the repeated
     batch finds the old ``state.json`` and files, and overwrites its own files. A new folder has the note ``first``.
+    The state is written only while this job may write its ``tables``.
     """
 
     spark: SparkSession
+    tables: Tables
     place: str
     first: Note
     _note: Note | None = None
@@ -142,30 +146,29 @@ class StateFolder(Generic[Note]):
 
     def note(self) -> Note:
         """Return the content of ``state.json``, which the first call reads and checks. Raises `UnusableState`."""
-        if self._note is None:
-            note = self._read_note()
-            if note.version != self.first.version:
-                raise UnusableState(
-                    f"{self.within('state.json')} has version {note.version}, and this Karrot reads version "
-                    f"{self.first.version}: use the Karrot that wrote it, or another --checkpoint"
-                )
-            if (found := self._files(note.batch)) != note.files:
-                raise UnusableState(
-                    f"the state in {self.place} is damaged, for example by a power cut: it has {found[0]} files of "
-                    f"{found[1]:,} bytes, not {note.files[0]} of {note.files[1]:,}: use another --checkpoint"
-                )
-            self._note = note
-        return self._note
-
-    def _read_note(self) -> Note:
-        text = read_text(self.spark, self.within("state.json"))
+        if self._note is not None:
+            return self._note
+        first, place = self.first, self.within("state.json")
+        text, problem = read_text(self.spark, place), ""
         try:
-            return self.first if text is None else msgspec.json.decode(text, type=type(self.first))
+            note = first if text is None else msgspec.json.decode(text, type=type(first))
         except msgspec.DecodeError as error:
-            raise UnusableState(
-                f"{self.within('state.json')} is damaged, or another version of Karrot wrote it ({error}): "
-                "use another --checkpoint"
-            ) from error
+            problem = f"{place} is damaged, or another version of Karrot wrote it ({error}): use another --checkpoint"
+            raise UnusableState(problem) from error
+        if note.version != first.version:
+            problem = (
+                f"{place} has version {note.version}, and this Karrot reads version {first.version}: use the Karrot "
+            )
+            problem += "that wrote it, or another --checkpoint"
+        elif note.cluster not in ("", first.cluster):
+            problem = f"{place} is of the cluster {note.cluster}, not of {first.cluster}: use another --checkpoint"
+        elif (found := self._files(note.batch)) != note.files:
+            problem = f"the state in {self.place} is damaged, for example by a power cut: it has {found[0]} files of "
+            problem += f"{found[1]:,} bytes, not {note.files[0]} of {note.files[1]:,}: use another --checkpoint"
+        if problem:
+            raise UnusableState(problem)
+        self._note = note
+        return note
 
     def write(self, rows: DataFrame, batch: int, name: str) -> None:
         """Write a table of the state of a batch."""
@@ -178,16 +181,18 @@ class StateFolder(Generic[Note]):
             return self.spark.createDataFrame([], schema)
         return self.spark.read.schema(schema).parquet(literal(path))
 
-    def remember(self, note: Note) -> None:
-        """Replace ``state.json`` atomically, and delete the files of all other batches."""
+    def remember(self, note: Note) -> Note:
+        """Replace ``state.json`` atomically, delete the files of all other batches, and return the new content."""
+        self.tables.require()
         if self._note is None or note.batch != self._note.batch:
             flush_files(self.spark, self.of_batch(note.batch))
-            note = msgspec.structs.replace(note, files=self._files(note.batch))
+            note = msgspec.structs.replace(note, files=self._files(note.batch), cluster=self.first.cluster)
         write_text(self.spark, self.within("state.json"), msgspec.json.encode(note).decode())
         for name in listing(self.spark, self.within("state")):
             if name != f"batch={note.batch}":
                 delete(self.spark, self.within("state", name))
         self._note = note
+        return note
 
     def _files(self, batch: int) -> tuple[int, int]:
         sizes = data_files_below(self.spark, self.of_batch(batch))

@@ -63,6 +63,12 @@ _FILES = ["--source", "parquet", "--input", "there"]
             [*_KAFKA, "--judge", "stale", "--to", "webhook=hooks"],
             "--to webhook= must be an http:// or https:// address",
         ),
+        (
+            [*_KAFKA, "--judge", "stale", "--to", "webhook=https://h/a,b,tabels=x,stdout,tables"],
+            "--to tables needs --judge burrow",
+        ),
+        ([*_KAFKA, "--judge", "burrow", "--to", "karrot=http://k,tabels"], "'karrot=…' is no receiver"),
+        ([*_KAFKA, "--conf", "spark.jars=https://h/a.jar,{directory}/a.jar"], "/a.jar does not exist"),
         ([*_KAFKA, "--judge", "burrow", "--rules=colour=blue"], "'colour' is not a rule of Burrow"),
     ],
 )
@@ -99,6 +105,7 @@ def test_a_judge_without_a_receiver_prints_and_a_webhook_may_be_in_the_environme
     read = partial(read_receivers, Context(offsets), option)
     assert read("webhook") == {"webhook": "https://hooks.example/s3cret"}
     cases = {None: (True, True), "webhook": (True, False), "tables": (False, True), "tables,stdout": (True, True)}
+    assert read("tables, webhook=https://h/a,b?c=d,e,stdout")["webhook"] == "https://h/a,b?c=d,e"
     assert {text: tuple(prints(judge, read(text)) for judge in ("burrow", "stale")) for text in cases} == cases
 
 

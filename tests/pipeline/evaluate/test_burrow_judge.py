@@ -19,7 +19,7 @@ from karrot.event import LagEvent, LogEnd, Source, TopicPartition
 from karrot.eventlog.base import StoredEvent
 from karrot.pipeline.evaluate.bucket_state import EvaluateRules
 from karrot.pipeline.evaluate.burrow_judge import BurrowJudge, JudgedBatch
-from karrot.pipeline.evaluate.verdict_destinations import Deliver, RefusedVerdict
+from karrot.pipeline.evaluate.verdict_destinations import Deliver, NotAccepted, RefusedVerdict, to_karrot
 from karrot.pipeline.offsets.job import OffsetsBatch
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.streaming_queries import UnusableState
@@ -30,6 +30,9 @@ from support.pipeline.evaluate_model import Batch, Commit, EvaluateModel, Rebala
 from support.pipeline.judge_batches import batch_of
 from support.pipeline.kafka_source_rows import KAFKA_SOURCE_SCHEMA
 from support.pipeline.log_end_looks import look_of
+from support.servers.background_server import serve_in_thread
+from support.servers.verdict_receiver import VerdictReceiver, group_of
+from support.service.free_ports import free_port
 
 _ASKED = EvaluateRules(
     notifier=NotifierSettings(threshold=1, interval=30, send_close=True),
@@ -106,9 +109,9 @@ class _Rig:
         self.sent.extend(several)
         return []
 
-    def judge(self, deliver: Deliver | None = None) -> BurrowJudge:
+    def judge(self, deliver: Deliver | None = None, **others: Deliver) -> BurrowJudge:
         tables, place = Tables.at(self.spark, str(self.place / "tables")), str(self.place / "judge")
-        told = [deliver or self.deliver]
+        told = others | {"kafka": deliver or self.deliver}
         return BurrowJudge(
             self.spark, "c", tables, place, self.asked, told, self.buckets, self.seen.append, clock=self.clock
         )
@@ -231,7 +234,7 @@ def test_a_state_that_lost_files_in_a_power_cut_is_refused(spark: SparkSession, 
         rig.judge().note()
 
 
-def test_a_checkpoint_of_another_version_or_with_rings_of_another_length_is_refused(
+def test_a_checkpoint_of_another_version_or_cluster_or_with_rings_of_another_length_is_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     def judge(intervals: int) -> BurrowJudge:
@@ -243,6 +246,73 @@ def test_a_checkpoint_of_another_version_or_with_rings_of_another_length_is_refu
     state.write_bytes(msgspec.json.encode(msgspec.structs.replace(note, version=1)))
     with pytest.raises(UnusableState, match="has version 1, and this Karrot reads version 5: use the Karrot"):
         judge(10).note()
+    state.write_bytes(msgspec.json.encode(msgspec.structs.replace(note, cluster="prod")))
+    with pytest.raises(UnusableState, match=r"/state.json is of the cluster prod, not of c: use another --checkpoint$"):
+        judge(10).note()
+    state.write_bytes(msgspec.json.encode(msgspec.structs.replace(note, cluster="")))  # by an earlier Karrot
+    assert judge(10).note().batch == -1
     state.write_bytes(msgspec.json.encode(note))
     with pytest.raises(UnusableState, match="have 10 intervals, and --rules asks for 20: use the same intervals"):
         judge(20).note()
+
+
+def test_verdicts_wait_for_a_receiver_that_is_away_and_each_change_and_the_newest_arrive_once_and_in_order(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    # The group g2 is OK, opens an incident, keeps it, closes it and opens another one. Batches 0 to 3 are not taken.
+    asked, port, accepted = EvaluateRules(RuleSet("r", 4), _ASKED.notifier), free_port(), list[bytes]()
+    rig = _Rig(spark, tmp_path, asked)
+
+    def take(number: int, batch: Batch) -> None:
+        away = to_karrot(f"http://127.0.0.1:{port}", None, lists_all=True, retries=0)
+        rig.judge(karrot=away).take(rig.batch(batch, number))
+
+    several = [*enumerate(batches(Random(29), 5))]
+    for each in several[:2]:
+        take(*each)
+    assert (len(rig.sent), accepted) == (rig.seen[0].delivered + rig.seen[1].delivered, [])
+    for each, answer in zip(
+        several[2:], (lambda group: 503 if group == "g2" else 202, None, lambda _: 202), strict=True
+    ):
+        with serve_in_thread(VerdictReceiver(port, answer or (lambda _group: 503), accepted)):
+            take(*each)
+
+    assert len({each.event_id for each in rig.sent}) == len(rig.sent), "the other receiver gets each verdict once"
+    for group in {each.event.consumer for each in rig.sent}:
+        of_group = [each for each in rig.sent if each.event.consumer == group]
+        said = [(each.event.status_text, each.event.incident_id) for each in of_group]
+        got = [each for each in accepted if group_of(each) == group]
+        assert got == [each.body for each in of_group if each.body in got], "once and in order"
+        changed = {each.body for at, each in enumerate(of_group) if at == 0 or said[at] != said[at - 1]}
+        assert changed | {of_group[-1].body} <= {*got}
+        if group == "g2":
+            assert [status for status, _ in said] == ["OK", "ERR", "ERR", "OK", "ERR"]
+    assert [each.waiting > 0 for each in rig.seen] == [True, True, True, True, False]
+    assert ["503" in each.problem for each in rig.seen] == [False, False, True, True, False]
+    assert sum(each.superseded for each in rig.seen) == len(rig.sent) - len(accepted) > 0
+    assert sum(each.delivered for each in rig.seen) == len(rig.sent) + len(accepted)
+
+
+def test_the_judge_stops_if_too_many_verdicts_wait_or_if_only_a_restart_helps(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("karrot.pipeline.evaluate.burrow_judge.MOST_WAITING", 2)
+    rig, accepted, several = _Rig(spark, tmp_path, _ALL_GROUPS), list[bytes](), [*batches(Random(29), 3)]
+
+    def take(number: int, status: int) -> None:
+        with serve_in_thread(VerdictReceiver(0, lambda _group: status, accepted)) as port:
+            karrot = to_karrot(f"http://127.0.0.1:{port}", None, lists_all=True, retries=0)
+            rig.judge(karrot=karrot).take(rig.batch(several[number], number))
+
+    for _ in range(2):  # each start repeats the batch
+        with pytest.raises(NotAccepted, match=r"answered HTTP 503$"):
+            take(0, 503)
+    assert len(rig.sent) == rig.seen[0].waiting == 3
+    take(0, 202)
+    assert (len(rig.sent), len(accepted)) == (3, 3)
+    monkeypatch.undo()
+    with pytest.raises(NotAccepted, match=r"answered HTTP 401$"):
+        take(1, 401)
+    take(1, 202)  # the next start repeats a batch that the judge has
+    take(2, 202)
+    assert sorted(each.body for each in rig.sent) == sorted(accepted)

@@ -72,7 +72,7 @@ def test_failed_messages_are_sent_again_and_refused_ones_are_reported() -> None:
     away, large = Failed("_transport", "broker away"), Failed("msg_size_too_large", "too large", is_final=True)
     topic = _Topic({"two": away, "three": large}, NoTopic("credentials", "no password"), {"two": away})
     sent = _sent("one", "two", "three")
-    assert topic.sink()(sent) == [RefusedVerdict.of(sent[2], "Kafka", "msg_size_too_large")]
+    assert [*topic.sink()(sent)] == [RefusedVerdict.of(sent[2], "Kafka", "msg_size_too_large")]
     cluster = _EVENT.cluster
     assert topic.written == [(f'["{cluster}","{group}"]'.encode(), group) for group in ("one", "two")]
     assert topic.waits == [0, 0.5, 1, 2]
@@ -81,9 +81,9 @@ def test_failed_messages_are_sent_again_and_refused_ones_are_reported() -> None:
 def test_a_batch_fails_if_kafka_stays_away() -> None:
     away: dict[str, Outcome] = {"one": Failed("_transport", "broker away")}
     with pytest.raises(NotAccepted, match=r"^Kafka does not take the verdicts: broker away$"):
-        _Topic(*[away] * 6).sink()(_sent("one"))
+        [*_Topic(*[away] * 6).sink()(_sent("one"))]
     with pytest.raises(NotAccepted, match=r"^Kafka does not take the verdicts: no password$"):
-        _Topic(*[NoTopic("credentials", "no password")] * 6).sink()(_sent("one"))
+        [*_Topic(*[NoTopic("credentials", "no password")] * 6).sink()(_sent("one"))]
 
 
 def test_the_tables_have_each_verdict_once_also_if_it_is_sent_again(spark: SparkSession, tmp_path: Path) -> None:

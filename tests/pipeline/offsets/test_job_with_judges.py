@@ -90,12 +90,12 @@ def test_judges_get_each_batch_after_the_tables_also_a_batch_without_records(
     away, well, topic = _Judge(tables, fails=True), _Judge(tables, "stale"), _Topic()
     with pytest.raises(StreamingQueryException, match="no receiver"):
         _run(spark, tmp_path, away, well, topic=topic)
-    assert away.taken == well.taken == [(0, 1, 1, LOG_TS_MS)], "a judge that fails does not hold back the other one"
+    assert (away.taken, well.taken) == ([(0, 1, 1, LOG_TS_MS)], [])
     away.fails = False
     _run(spark, tmp_path, away, well, topic=topic)
     assert topic.published == [1], "the topic has the batch that a judge has in its state"
     # The first batch is repeated, and the other one has no records.
-    assert away.taken[1:] == well.taken[1:] == [(0, 1, 1, LOG_TS_MS), (1, 0, 1, 0)]
+    assert away.taken[1:] == well.taken == [(0, 1, 1, LOG_TS_MS), (1, 0, 1, 0)]
     assert {*well.ends} == {(TopicPartition(topic, 0), 90) for topic in ("t", "stopped")}
     assert [len(tables.files(spark, name)) for name in ("commits", "members", "ends", "quarantine")] == [1, 0, 2, 0]
     late = _Judge(tables, "stale")

@@ -1,11 +1,10 @@
-import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from karrot.pipeline.stale.stale_judge import Undelivered, to_stream, to_webhook
+from karrot.pipeline.stale.stale_judge import Undelivered, to_webhook
 from support.servers.background_server import serve_in_thread
 
 Posted = list[tuple[str, str | None, str]]
@@ -29,13 +28,6 @@ def _webhook(*statuses: int) -> Iterator[tuple[str, Posted]]:
 
     with serve_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
         yield f"http://127.0.0.1:{port}", posted
-
-
-def test_a_line_is_written_at_once() -> None:
-    stream = io.StringIO()
-    deliver = to_stream(stream)
-    deliver('{"state":"stale"}')
-    assert stream.getvalue() == '{"state":"stale"}\n'
 
 
 def test_a_line_is_posted_and_counts_as_undelivered_without_a_success_answer() -> None:

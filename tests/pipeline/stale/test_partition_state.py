@@ -88,7 +88,9 @@ def _judge(
     clock: Clock | None = None,
 ) -> StaleJudge:
     tables, since = Tables(str(place / "tables")), dt.date(2026, 1, 1)
-    return StaleJudge(spark, _CLUSTER, tables, str(place), _LENGTH, since, deliver, tell, clock or SystemClock())
+    return StaleJudge(
+        spark, _CLUSTER, tables, str(place), _LENGTH, since, {"stdout": deliver}, tell, clock or SystemClock()
+    )
 
 
 def _batch(spark: SparkSession, place: Path, number: int, records: list[Record]) -> OffsetsBatch:

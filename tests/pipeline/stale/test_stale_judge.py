@@ -38,11 +38,16 @@ class _Judged:
         self.spark, self.place, self.tables = spark, place, Tables(str(place / "tables"))
         self.clock = ManualClock(wall=epoch_ms(second_at(3_600)))
 
-    def take(self, number: int, cases: Sequence[Case], deliver: Callable[[str], None]) -> DeliverySummary:
+    def take(
+        self, number: int, cases: Sequence[Case], deliver: Callable[[str], None], **others: Callable[[str], None]
+    ) -> DeliverySummary:
         told, since = list[DeliverySummary](), second_at(0).date()
         length, clock = dt.timedelta(seconds=STALE_AFTER), self.clock
         judge = StaleJudge(
-            *(self.spark, CLUSTER, self.tables, str(self.place / "stale")), length, since, deliver, told.append, clock
+            *(self.spark, CLUSTER, self.tables, str(self.place / "stale"), length, since),
+            {"webhook": deliver, **others},
+            told.append,
+            clock,
         )
         judge.take(decoded_batch(self.spark, self.place, number, *_records(cases)))
         (only,) = told
@@ -103,12 +108,14 @@ def test_each_alert_fires_once_and_clears_once_across_restarts(spark: SparkSessi
 
     # One partition moves, and the same records come again: only its line is sent, after the outage.
     moved = Case("stands while the log moves", [Commit(615, 610)], [ObservedEnd(630, 630)], None)
-    assert judged.take(1, [moved, *(each._replace(log_ends=[]) for each in known)], _refuses) == DeliverySummary(
-        unsent=1, problem="HTTP 503"
-    )
+    printed, waits = list[str](), DeliverySummary(unsent=1, problem="HTTP 503")
+    again = [moved, *(each._replace(log_ends=[]) for each in known)]
+    assert judged.take(1, again, _refuses, stdout=printed.append) == waits
+    assert len(printed) == 1, "a receiver that fails hides no line from the other one"
     cleared = list[str]()
     later = moved._replace(commits=[], log_ends=[ObservedEnd(660, 660)])
-    assert judged.take(2, [later], cleared.append) == DeliverySummary(delivered=1)
+    assert judged.take(2, [later], cleared.append, stdout=printed.append) == DeliverySummary(delivered=1)
+    assert printed == cleared
     assert json.loads(cleared[0]) == whole | {
         "state": "cleared",
         "current_offset": 610,
