@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F
 
 from karrot.clock import Clock, SystemClock
@@ -134,8 +134,8 @@ class StaleJudge:
     def take(self, batch: OffsetsBatch) -> None:
         note, dropped = self.folder.note(), 0
         if batch.number > note.batch:
-            sampled_ms, held_until_ms = self.advance(batch)
-            new, total = self.lines(batch.number, MOST_UNSENT)
+            sampled_ms, held_until_ms, total = self.advance(batch)
+            new = self.lines(batch.number, MOST_UNSENT) if total else []
             unsent = [*note.unsent, *new][-MOST_UNSENT:]
             dropped = len(note.unsent) + total - len(unsent)
             self._remember(StaleNote(_VERSION, batch.number, (0, 0), sampled_ms, held_until_ms, unsent))
@@ -154,8 +154,8 @@ class StaleJudge:
             self._remember(note)
         self.tell(DeliverySummary(delivered, len(note.unsent), dropped, problem))
 
-    def advance(self, batch: OffsetsBatch) -> tuple[int, int]:
-        """Judge the records of a batch, and write the state. Return the new times of the note."""
+    def advance(self, batch: OffsetsBatch) -> tuple[int, int, int]:
+        """Judge the records of a batch, and write the state. Return the new times of the note, and how many lines."""
         note, samples, length_ms = self.folder.note(), self.samples(), self.length // _MS
         commits, look = _commits(batch.records), batch.look
         if note.batch < 0:
@@ -172,23 +172,18 @@ class StaleJudge:
         held_ms = held_until(note.held_until_ms, times_ms, batch.newest_ms, length_ms, is_last=batch.is_last)
         new = newest_commits(commits.withColumn("at_ms", self._not_ahead("at_ms")))
         standings, oldest_ms = merged_standings(self.standings(), new), sampled_ms - FORGOTTEN_MS
-        changed = judged(standings, of_logs, length_ms, oldest_ms, may_fire=sampled_ms >= held_ms)
-        self.folder.write(changed, batch.number, "standings")
+        changed, seen = judged(standings, of_logs, length_ms, oldest_ms, may_fire=sampled_ms >= held_ms), Observation()
+        counts = F.count("cleared_offset").alias("cleared"), F.count_if("fired").alias("fired")
+        self.folder.write(changed.observe(seen, *counts), batch.number, "standings")
         self.folder.write(self.spark.createDataFrame(samples.to_table()), batch.number, "samples")
-        return sampled_ms, held_ms
+        return sampled_ms, held_ms, sum(seen.get.values())
 
-    def lines(self, batch: int, most: int) -> tuple[list[str], int]:
-        """Return the last ``most`` lines of a batch, sorted by partition, and the number of all its lines."""
+    def lines(self, batch: int, most: int) -> list[str]:
+        """Return the last ``most`` lines of a batch, sorted by partition."""
         written = self.spark.read.schema(STANDINGS).parquet(literal(self.folder.of_batch(batch, "standings")))
         changed = written.where(F.col("looked_at_ms").isNotNull())
-        is_cleared = F.col("cleared_offset").isNotNull()
-        row = changed.agg(F.count_if(is_cleared).alias("cleared"), F.count_if("fired").alias("fired")).first()
-        total = row.cleared + row.fired if row else 0
-        if not total:
-            return [], 0
         last = changed.orderBy(*(F.desc(name) for name in PARTITION)).limit(most).collect()
-        lines = [line for row in reversed(last) for line in lines_of(row, self.cluster)]
-        return lines[max(0, len(lines) - most) :], total
+        return [line for row in reversed(last) for line in lines_of(row, self.cluster)][-most:]
 
     def standings(self) -> DataFrame:
         sampled_ms = min(self.folder.note().sampled_ms, self.clock.wall_ms())
