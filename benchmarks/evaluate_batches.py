@@ -15,7 +15,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import date, timedelta
 from functools import partial
@@ -27,6 +27,7 @@ from harness.cpu_by_thread import CpuByThread, measure_by_thread
 from harness.offset_record_files import PER_GROUP, CommitRecords, write
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.kafka import Kafka
@@ -43,9 +44,11 @@ from karrot.pipeline.replay.partition_status_changes import ReplayOptions, Verdi
 from karrot.pipeline.spark_session import session
 from karrot.pipeline.stale.stale_judge import StaleJudge
 from karrot.pipeline.store.table_files import Tables
-from karrot.pipeline.stream.record_sources import RecordsFromParquet
-from karrot.pipeline.stream.streaming_queries import persisted
+from karrot.pipeline.stream.kafka_read_options import KafkaConnection, StartingOffsets
+from karrot.pipeline.stream.record_sources import RecordsFromKafka, RecordsFromParquet, RecordSource
+from karrot.pipeline.stream.streaming_queries import persisted, start_query
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
+from karrot.watch.kafka_admin import KafkaCluster
 
 _STALE: Final = timedelta(minutes=2)
 _MINUTE_MS: Final = 60_000
@@ -124,14 +127,14 @@ class Bench(NamedTuple):
                 records = self.records(count, minute, polls)
                 waiting = [*polls.waiting]
                 decoded = measure_by_thread(partial(decode_alone, records), apart)
-                whole = measure_by_thread(lambda: job.start().awaitTermination(), apart)
+                whole = measure_by_thread(partial(ended, job.start), apart)
                 polls.waiting = [*waiting]
                 measured = {"decoding": decoded, "one job": whole}
-                measured["tables"] = measure_by_thread(lambda: landing.start().awaitTermination(), apart)
+                measured["tables"] = measure_by_thread(partial(ended, landing.start), apart)
                 for judge in judges[1]:
                     polls.waiting = [*waiting]
-                    batch = partial(judge_alone, judge, records, minute, polls.taken(()))
-                    measured[judge.name] = measure_by_thread(batch, apart)
+                    start = partial(self.judging, judge, polls.taken(()))
+                    measured[judge.name] = measure_by_thread(partial(ended, start), apart)
                 told = f"{partitions:,} partitions, {count:,} commits, minute {minute}, load {os.getloadavg()[0]:.1f}"
                 state = state_bytes(self.place) / partitions
                 three = sum(each.cpu for name, each in measured.items() if name not in ("decoding", "one job"))
@@ -154,10 +157,21 @@ class Bench(NamedTuple):
         return [burrow, StaleJudge(*own, f"{place}/stale", _STALE, date(2026, 1, 1), lambda _line: None)]
 
     def job(self, name: str, polls: LogEndPolls, judges: list[BurrowJudge | StaleJudge]) -> LandOffsets:
-        """The job for tables of its own. Like a topic, and unlike other files, the files have no record twice."""
-        source, place = RecordsFromParquet(str(self.place / "records"), may_repeat=False), str(self.place / name)
-        tables, checkpoint = self.tables(name), f"{place}/checkpoint"
-        return LandOffsets(self.spark, source, "prod-eu", tables, checkpoint, polls=polls, judges=judges)
+        """The job for tables of its own."""
+        tables, checkpoint = self.tables(name), str(self.place / name / "checkpoint")
+        return LandOffsets(self.spark, self.source(), "prod-eu", tables, checkpoint, polls=polls, judges=judges)
+
+    def judging(self, judge: Judge, look: LogEndLook | None) -> StreamingQuery:
+        """Start a job that decodes the same records, and only judges."""
+        place = str(self.place / "alone" / f"queries-{judge.name}")
+        return start_query(self.source().records(self.spark), partial(judge_alone, judge, look), place, None)
+
+    def source(self) -> RecordSource:
+        """Like a topic, and unlike other files, the files of the benchmark have no record twice."""
+        if self.kafka is None:
+            return RecordsFromParquet(str(self.place / "records"), may_repeat=False)
+        brokers, client = KafkaConnection(tuple(self.kafka.addresses)), KafkaCluster(self.kafka.client)
+        return RecordsFromKafka(brokers, client, StartingOffsets("earliest"), _TOPIC, most=10_000_000)
 
     def records(self, count: int, minute: int, polls: LogEndPolls) -> DataFrame:
         """Make the records and the log ends of a minute."""
@@ -212,7 +226,12 @@ def log_ends(kafka: Kafka) -> dict[int, int]:
         return {each.partition: consumer.get_watermark_offsets(each, timeout=10)[1] for each in places}
 
 
-def judge_alone(judge: Judge, records: DataFrame, minute: int, look: LogEndLook | None) -> None:
+def ended(start: Callable[[], StreamingQuery]) -> None:
+    """Start a query, and wait for its end."""
+    start().awaitTermination()
+
+
+def judge_alone(judge: Judge, look: LogEndLook | None, records: DataFrame, minute: int) -> None:
     """Decode the records once, and judge all groups."""
     now_ms = _FIRST_MS + (minute + 1) * _MINUTE_MS - 1
     with persisted(decode_offsets(records, "prod-eu")) as decoded:
