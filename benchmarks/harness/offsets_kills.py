@@ -1,7 +1,7 @@
 """Kills ``karrot pipeline offsets`` with both judges on a real broker, and looks for what was lost or doubled.
 
 One group commits all the time, one has stopped, and with each kill another one stops, and goes on after its alerts.
-Verdicts go to the tables and to a topic, alerts to a webhook. A killed driver may send some again, with the same ids.
+Verdicts go to the tables and to a topic, and alerts to the log. A killed driver may send some again, with the same ids.
 """
 
 import json
@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count, product
 from pathlib import Path
 from typing import Any
@@ -23,81 +22,64 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, Pro
 from e2e.pipeline_stores import LocalDisk, spark_options
 from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.kafka import Kafka
-from e2e.stack.processes import Servers
 from e2e.stack.stack import NEWEST_KAFKA, Parts, running
 from e2e.waiting import wait_for
 from karrot.event_json_line import decode
 from support.pipeline.duckdb_scan import scan
-from support.servers.background_server import serve_in_thread
 
-_MOMENTS = ["", *(f"checkpoint/{each}/*" for each in ("offsets", "commits", "burrow/state", "stale/state"))]
+_NOW = "-"
+_MOMENTS = [_NOW, *(f"checkpoint/{each}/*" for each in ("offsets", "commits", "burrow/state", "stale/state"))]
 _MOMENTS += [f"tables/{each}/_delta_log/*.json" for each in ("commits", "ends", "events", "partitions")]
 _END, _LONG_S = 20, 300.0
 
 
 def kill_offsets(scratch: Path, chance: random.Random, kills: int) -> Counter[str]:
     """Kill the driver, and return the numbers of what was compared, and of faults, which begin with "differ"."""
-    alerts, stopped, moves = list[tuple[str, int, str, str]](), set[str](), count(1)
-
-    class Webhook(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            line = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            alerts.append((line["group"], line["partition"], line["state"], line["id"]))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """Print nothing."""
-
-    def wait(is_time: Callable[[], bool]) -> None:
-        """Commit until it is time, also for the groups whose alerts have come."""
-
-        def step() -> bool:
-            assert driver.exit_code is None, driver.tail()
-            _produce(kafka, "moves", 1)
-            _commit(kafka, "moves", "moves", next(moves))
-            told = Counter((group, state) for group, _, state, _ in set(alerts))
-            for group in sorted(stopped):
-                if told[group, "cleared"] == 2:
-                    stopped.remove(group)
-                elif told[group, "stale"] == 2:
-                    _commit(kafka, group, "stops", _END)
-            return is_time()
-
-        wait_for(step, _LONG_S)
-
+    names, moves, cleared = [f"stops-{number}" for number in range(kills)], count(1), set[str]()
     parts, downloads = Parts(kafka_version=NEWEST_KAFKA), Downloads(default_cache())
-    with (
-        running(parts, scratch / "stack", downloads) as stack,
-        Servers(scratch / "drivers") as drivers,
-        serve_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Webhook)) as port,
-    ):
+    with running(parts, scratch / "stack", downloads) as stack:
         kafka, jars = stack.kafka, ",".join(map(str, downloads.spark_kafka()))
+        words = f"""offsets --judge burrow,stale --stale-for 4s --every 2s --ends-every 1s --cluster kills --wait 3m
+            --to tables,kafka=verdicts,stdout --rules intervals=5,min_distance=1s --bootstrap-servers {kafka.bootstrap}
+            --tables {scratch}/tables --checkpoint {scratch}/checkpoint"""
+        options = spark_options(LocalDisk(scratch, spark_conf={"spark.jars": jars}))
+        command = [sys.executable, "-m", "karrot", "pipeline", *words.split(), *options]
+
+        def wait(is_time: Callable[[], bool]) -> None:
+            """Commit until it is time, also for the groups whose alerts have come."""
+
+            def step() -> bool:
+                assert driver.exit_code is None, driver.tail()
+                _produce(kafka, "moves", 1)
+                _commit(kafka, "moves", "moves", next(moves))
+                told = Counter((group, state) for group, _, state, _ in {*_alerts(driver.log)})
+                for group in names:
+                    if told[group, "stale"] == 2 and group not in cleared:
+                        _commit(kafka, group, "stops", _END)
+                cleared.update(group for group in names if told[group, "cleared"] == 2)
+                return is_time()
+
+            wait_for(step, _LONG_S)
+
         for topic in ("moves", "stops", "verdicts"):
             kafka.create_topic(topic, 2)
         _produce(kafka, "stops", _END)
         _commit(kafka, "stuck", "stops", 5)
-        words = f"""offsets --judge burrow,stale --stale-for 4s --every 2s --ends-every 1s --cluster kills --wait 3m
-            --to tables,kafka=verdicts,webhook=http://127.0.0.1:{port} --rules intervals=5,min_distance=1s
-            --bootstrap-servers {kafka.bootstrap} --tables {scratch}/tables --checkpoint {scratch}/checkpoint"""
-        options = spark_options(LocalDisk(scratch, spark_conf={"spark.jars": jars}))
-        command = [sys.executable, "-m", "karrot", "pipeline", *words.split(), *options]
-        names = [f"stops-{number}" for number in range(kills)]
         for name in names:
-            driver, where, files = drivers.start("offsets", command), chance.choice(_MOMENTS), chance.randint(1, 3)
-            stopped.add(name)
+            driver, where = stack.servers.start("offsets", command), chance.choice(_MOMENTS)
+            files = 0 if where == _NOW else chance.randint(1, 3)
             _commit(kafka, name, "stops", 5)
-            after_s = chance.random() * (0.5 if where else 30)
             wait(_written(scratch, where, files))
-            wait(_passed(after_s))
+            ends_s = time.monotonic() + chance.random() * (0.5 if files else 30)
+            wait(lambda ends_s=ends_s: time.monotonic() >= ends_s)  # type: ignore[misc]
             driver.kill()
-            click.echo(f"{name}: kill {after_s:.2f} s after {f'file {files} of {where}' if where else 'the start'}")
-        driver = drivers.start("offsets", command)
-        wait(lambda: not stopped)
-        wait_for(_written(scratch, _MOMENTS[2], 2), _LONG_S)  # the second batch begins after the last commit
-        driver.stop(90)
-        assert driver.exit_code == 0, driver.tail()
-        return _compared(scratch / "tables", kafka, alerts, names)
+            click.echo(f"{name}: kill at {f'file {files} of {where}' if files else 'any time'}")
+        driver = stack.servers.start("offsets", command)
+        wait(lambda: len(cleared) == kills)
+        driver.kill()
+        driver = stack.servers.start("offsets", [*command, "--once"])
+        assert driver.wait(_LONG_S) == 0, driver.tail()
+        return _compared(scratch / "tables", kafka, _alerts(driver.log), names)
 
 
 def _commit(kafka: Kafka, group: str, topic: str, offset: int) -> None:
@@ -122,20 +104,16 @@ def _messages(kafka: Kafka, topic: str, partitions: int) -> Iterator[Message]:
                 yield from consumer.consume(500, timeout=1)
 
 
+def _alerts(log: Path) -> list[tuple[str, int, str, str]]:
+    lines = (json.loads(line) for line in log.read_text().splitlines() if line.startswith('{"state"'))
+    return [(each["group"], each["partition"], each["state"], each["id"]) for each in lines]
+
+
 def _written(scratch: Path, where: str, files: int) -> Callable[[], bool]:
-    """Whether there are this many new files. Without ``where``, it is always so."""
-    before, new = set(scratch.glob(where or "-")), set[Path]()
-
-    def is_time() -> bool:
-        new.update(set(scratch.glob(where or "-")) - before)
-        return not where or len(new) >= files
-
-    return is_time
-
-
-def _passed(seconds: float) -> Callable[[], bool]:
-    ends_s = time.monotonic() + seconds
-    return lambda: time.monotonic() >= ends_s
+    """Whether there are this many new files. Old files can be deleted meanwhile."""
+    seen = set(scratch.glob(where))
+    most = len(seen) + files
+    return lambda: seen.update(scratch.glob(where)) is None and len(seen) >= most  # type: ignore[func-returns-value]
 
 
 def _compared(tables: Path, kafka: Kafka, alerts: list[tuple[str, int, str, str]], names: list[str]) -> Counter[str]:
@@ -152,12 +130,10 @@ def _compared(tables: Path, kafka: Kafka, alerts: list[tuple[str, int, str, str]
     def rows(table: str, columns: str) -> list[tuple[Any, ...]]:
         return duckdb.execute(f"SELECT {columns} FROM {scan(tables, table)} ORDER BY ALL").fetchall()
 
-    records = (
-        (each.key(), each.value(), each.partition(), each.offset())
-        for each in _messages(kafka, "__consumer_offsets", 4)
-    )
-    real = [place for key, value, *place in records if (key or b"")[:2] < b"\0\2" and value is not None]
-    compare("commits", rows("commits", "log_partition, log_offset"), map(tuple, real))
+    found_records = _messages(kafka, "__consumer_offsets", 4)
+    commits = [each for each in found_records if (each.key() or b"")[:2] < b"\0\2" and each.value() is not None]
+    real = [(each.partition(), each.offset()) for each in commits]
+    compare("commits", rows("commits", "log_partition, log_offset"), real)
 
     events = rows("events", "seq, event_id, observed_at_ms, consumer, kind, incident_id")
     numbers = [each[0] for each in events]
