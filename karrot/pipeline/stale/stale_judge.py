@@ -93,12 +93,14 @@ _VERSION: Final = 3
 class StaleNote(StateNote):
     """The content of ``state.json``: the time of the newest sample, and the lines that are not delivered yet.
 
-    While ``sampled_ms`` is before ``held_until_ms``, no partition becomes stale.
+    While ``sampled_ms`` is before ``held_until_ms``, no partition becomes stale. ``polled_ms`` is the real time of the
+    newest sample, which can be after the time of the batch.
     """
 
     sampled_ms: int = 0
     held_until_ms: int = 0
     unsent: list[str] = msgspec.field(default_factory=list)
+    polled_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -134,11 +136,11 @@ class StaleJudge:
     def take(self, batch: OffsetsBatch) -> None:
         note, dropped = self.folder.note(), 0
         if batch.number > note.batch:
-            sampled_ms, held_until_ms, total = self.advance(batch)
+            new_note, total = self.advance(batch)
             new = self.lines(batch.number, MOST_UNSENT) if total else []
             unsent = [*note.unsent, *new][-MOST_UNSENT:]
             dropped = len(note.unsent) + total - len(unsent)
-            self._remember(StaleNote(_VERSION, batch.number, (0, 0), sampled_ms, held_until_ms, unsent))
+            self._remember(msgspec.structs.replace(new_note, unsent=unsent))
         note, delivered, problem, began_ms = self.folder.note(), 0, "", self.clock.boot_ms()
         try:
             for line in note.unsent:
@@ -154,8 +156,8 @@ class StaleJudge:
             self._remember(note)
         self.tell(DeliverySummary(delivered, len(note.unsent), dropped, problem))
 
-    def advance(self, batch: OffsetsBatch) -> tuple[int, int, int]:
-        """Judge the records of a batch, and write the state. Return the new times of the note, and how many lines."""
+    def advance(self, batch: OffsetsBatch) -> tuple[StaleNote, int]:
+        """Judge the records of a batch, and write the state. Return the new note without lines, and how many lines."""
         note, samples, length_ms = self.folder.note(), self.samples(), self.length // _MS
         commits, look = _commits(batch.records), batch.look
         if note.batch < 0:
@@ -163,20 +165,23 @@ class StaleJudge:
             commits = commits.unionByName(known)  # the batch can have older commits than ``since``
         # The batch has the commits until ``now_ms``. So a later sample counts as one of that time.
         now_ms = min(max(batch.now_ms, note.sampled_ms), self.clock.wall_ms())
-        times_ms = [min(note.sampled_ms, now_ms)]
+        before_ms = sampled_ms = min(note.sampled_ms, now_ms)
+        polls_ms = [min(note.polled_ms or note.sampled_ms, self.clock.wall_ms())]
         if look is not None:
             samples.add(look, now_ms)
-            times_ms += (each for each in np.unique(np.minimum(look.at_ms, now_ms)).tolist() if each > times_ms[0])
-        sampled_ms = times_ms[-1]
+            polls_ms += (each for each in np.unique(look.at_ms).tolist() if each > polls_ms[0])
+            sampled_ms = max(before_ms, min(now_ms, int(look.at_ms.max(initial=0))))
         of_logs = self.spark.createDataFrame(forget_old_samples(samples, length_ms), SAMPLES)
-        held_ms = held_until(note.held_until_ms, times_ms, batch.newest_ms, length_ms, is_last=batch.is_last)
+        times_ms = before_ms, sampled_ms
+        held_ms = held_until(note.held_until_ms, times_ms, polls_ms, batch.newest_ms, length_ms, is_last=batch.is_last)
         new = newest_commits(commits.withColumn("at_ms", self._not_ahead("at_ms")))
         standings, oldest_ms = merged_standings(self.standings(), new), sampled_ms - FORGOTTEN_MS
         changed, seen = judged(standings, of_logs, length_ms, oldest_ms, may_fire=sampled_ms >= held_ms), Observation()
         counts = F.count("cleared_offset").alias("cleared"), F.count_if("fired").alias("fired")
         self.folder.write(changed.observe(seen, *counts), batch.number, "standings")
         self.folder.write(self.spark.createDataFrame(samples.to_table()), batch.number, "samples")
-        return sampled_ms, held_ms, sum(seen.get.values())
+        new_note = StaleNote(_VERSION, batch.number, (0, 0), sampled_ms, held_ms, polled_ms=polls_ms[-1])
+        return new_note, sum(seen.get.values())
 
     def lines(self, batch: int, most: int) -> list[str]:
         """Return the last ``most`` lines of a batch, sorted by partition."""
