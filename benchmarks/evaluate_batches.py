@@ -4,8 +4,9 @@ PYTHONPATH=tests python benchmarks/evaluate_batches.py [--partitions 10000,10000
 
 Each group has ten partitions of its own topic, and each partition commits ``--commits`` times a minute. Log ends are
 polled every ten seconds. Every minute, the job writes the tables, both judges judge all groups, and each verdict is
-written to /dev/null. The judge of Burrow's rules is also measured alone, with the decoding. In the first minutes, the
-JVM compiles and the rings fill, so read the last line of each size. With ``--kafka``, the records are in a topic of a
+written to /dev/null. Three jobs that do the same are measured too: one that only writes the tables, and each judge
+with a decoding of its own. In the first minutes, the JVM compiles and the rings fill, so read the last lines of each
+size. With ``--kafka``, the records are in a topic of a
 real broker, whose CPU time is shown apart. ``--master local-cluster[2,1,2048]`` has two executors.
 """
 
@@ -14,19 +15,19 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, TextIO
 
-import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 from harness.cpu_by_thread import CpuByThread, measure_by_thread
 from harness.offset_record_files import PER_GROUP, CommitRecords, write
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.kafka import Kafka
@@ -38,15 +39,17 @@ from karrot.pipeline.evaluate.bucket_state import EvaluateRules
 from karrot.pipeline.evaluate.burrow_judge import BurrowJudge
 from karrot.pipeline.evaluate.verdict_destinations import RefusedVerdict
 from karrot.pipeline.offsets.commits import decode_offsets
-from karrot.pipeline.offsets.job import LandOffsets, OffsetsBatch
+from karrot.pipeline.offsets.job import Judge, LandOffsets, OffsetsBatch
 from karrot.pipeline.offsets.log_ends import LogEndLook, LogEndPolls
 from karrot.pipeline.replay.partition_status_changes import ReplayOptions, VerdictTimes, changes, statuses, together
 from karrot.pipeline.spark_session import session
 from karrot.pipeline.stale.stale_judge import StaleJudge
 from karrot.pipeline.store.table_files import Tables
-from karrot.pipeline.stream.record_sources import RecordsFromParquet
-from karrot.pipeline.stream.streaming_queries import persisted
+from karrot.pipeline.stream.kafka_read_options import KafkaConnection, StartingOffsets
+from karrot.pipeline.stream.record_sources import RecordsFromKafka, RecordsFromParquet, RecordSource
+from karrot.pipeline.stream.streaming_queries import persisted, start_query
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
+from karrot.watch.kafka_admin import KafkaCluster
 
 _STALE: Final = timedelta(minutes=2)
 _MINUTE_MS: Final = 60_000
@@ -122,55 +125,59 @@ class Bench(NamedTuple):
         partitions = len(self.made.keys)
         apart = [self.kafka.broker(each).pid for each in self.kafka.brokers] if self.kafka else []
         (self.place / "records").mkdir()
-        tables = Tables.at(self.spark, str(self.place / "tables"))
         with Path(os.devnull).open("w") as nothing:
-            alone, judge = (
-                BurrowJudge(
-                    self.spark,
-                    "prod-eu",
-                    tables,
-                    str(self.place / name),
-                    EvaluateRules(),
-                    {"nothing": partial(_write, nothing)},
-                )
-                for name in ("alone", "checkpoint/burrow")
-            )
-            stale = StaleJudge(
-                self.spark,
-                "prod-eu",
-                tables,
-                str(self.place / "checkpoint/stale"),
-                _STALE,
-                date(2026, 1, 1),
-                {"stdout": lambda _line: None},
-            )
+            judges = [self.judges(name, nothing) for name in ("one", "alone")]
             polls = LogEndPolls(Polled(self.made), timedelta(0), SystemClock())
-            source = RecordsFromParquet(str(self.place / "records"))
-            job = LandOffsets(
-                self.spark,
-                source,
-                "prod-eu",
-                tables,
-                str(self.place / "checkpoint"),
-                polls=polls,
-                judges=[judge, stale],
-            )
+            job, landing = self.job("one", polls, judges[0]), self.job("alone", polls, [])
             for minute in range(minutes):
                 records = self.records(count, minute, polls)
+                waiting = [*polls.waiting]
                 decoded = measure_by_thread(partial(decode_alone, records), apart)
-                judged = measure_by_thread(partial(judge_alone, alone, records, minute, self.made), apart)
-                whole = measure_by_thread(lambda: job.start().awaitTermination(), apart)
+                whole = measure_by_thread(partial(ended, job.start), apart)
+                polls.waiting = [*waiting]
+                measured = {"decoding": decoded, "one job": whole}
+                measured["tables"] = measure_by_thread(partial(ended, landing.start), apart)
+                for judge in judges[1]:
+                    polls.waiting = [*waiting]
+                    start = partial(self.judging, judge, polls.taken(()))
+                    measured[judge.name] = measure_by_thread(partial(ended, start), apart)
                 told = f"{partitions:,} partitions, {count:,} commits, minute {minute}, load {os.getloadavg()[0]:.1f}"
                 state = state_bytes(self.place) / partitions
-                groups = judge.note().size.groups
-                print(f"{told}: {whole}\n  {groups:,} groups, state {state:.0f} bytes a partition", flush=True)
-                for name, each in (("decode", decoded), ("judge burrow, with decoding", judged), ("the job", whole)):
-                    shown = (
+                three = sum(each.cpu for name, each in measured.items() if name not in ("decoding", "one job"))
+                print(f"{told}: one job is {whole.cpu / three:.2f} of three; state {state:.0f} bytes a partition")
+                for name, each in measured.items():
+                    times = (
                         f"{each.cpu / count * 1e6:.1f} us of CPU a commit, {each.cpu / decoded.cpu:.2f} times decoding"
                     )
-                    print(f"  {name}: {shown}; {each}", flush=True)
+                    print(f"  {name}: {times}; {each}", flush=True)
         replayed = self.replayed(records, minutes - 1)
         print(f"  replay: {replayed.cpu / decoded.cpu:.2f} times decoding; {replayed}", flush=True)
+
+    def tables(self, name: str) -> Tables:
+        return Tables.at(self.spark, str(self.place / name / "tables"))
+
+    def judges(self, name: str, nothing: TextIO) -> list[BurrowJudge | StaleJudge]:
+        """Both judges, with their state in the checkpoint of a job."""
+        own, place = (self.spark, "prod-eu", self.tables(name)), str(self.place / name / "checkpoint")
+        burrow = BurrowJudge(*own, f"{place}/burrow", EvaluateRules(), {"nothing": partial(_write, nothing)})
+        return [burrow, StaleJudge(*own, f"{place}/stale", _STALE, date(2026, 1, 1), {"stdout": lambda _line: None})]
+
+    def job(self, name: str, polls: LogEndPolls, judges: list[BurrowJudge | StaleJudge]) -> LandOffsets:
+        """The job for tables of its own."""
+        tables, checkpoint = self.tables(name), str(self.place / name / "checkpoint")
+        return LandOffsets(self.spark, self.source(), "prod-eu", tables, checkpoint, polls=polls, judges=judges)
+
+    def judging(self, judge: Judge, look: LogEndLook | None) -> StreamingQuery:
+        """Start a job that decodes the same records, and only judges."""
+        place = str(self.place / "alone" / f"queries-{judge.name}")
+        return start_query(self.source().records(self.spark), partial(judge_alone, judge, look), place, None)
+
+    def source(self) -> RecordSource:
+        """Like a topic, and unlike other files, the files of the benchmark have no record twice."""
+        if self.kafka is None:
+            return RecordsFromParquet(str(self.place / "records"), may_repeat=False)
+        brokers, client = KafkaConnection(tuple(self.kafka.addresses)), KafkaCluster(self.kafka.client)
+        return RecordsFromKafka(brokers, client, StartingOffsets("earliest"), _TOPIC, most=10_000_000)
 
     def records(self, count: int, minute: int, polls: LogEndPolls) -> DataFrame:
         """Make the records and the log ends of a minute."""
@@ -225,13 +232,14 @@ def log_ends(kafka: Kafka) -> dict[int, int]:
         return {each.partition: consumer.get_watermark_offsets(each, timeout=10)[1] for each in places}
 
 
-def judge_alone(judge: BurrowJudge, records: DataFrame, minute: int, made: CommitRecords) -> None:
+def ended(start: Callable[[], StreamingQuery]) -> None:
+    """Start a query, and wait for its end."""
+    start().awaitTermination()
+
+
+def judge_alone(judge: Judge, look: LogEndLook | None, records: DataFrame, minute: int) -> None:
     """Decode the records once, and judge all groups."""
-    ends, now_ms = made.ends(0), _FIRST_MS + (minute + 1) * _MINUTE_MS - 1
-    places = [*map(Place, ends.column("topic").to_pylist(), ends.column("partition").to_pylist())]
-    offset = ends.column("end_offset").to_numpy().copy()
-    topics = {each.topic for each in places}
-    look = LogEndLook(places, np.full(len(places), now_ms - 1), offset, np.zeros_like(offset), topics)
+    now_ms = _FIRST_MS + (minute + 1) * _MINUTE_MS - 1
     with persisted(decode_offsets(records, "prod-eu")) as decoded:
         keys = decoded.select("topic", F.xxhash64("topic").alias("key")).distinct().collect()
         judge.take(OffsetsBatch(minute, now_ms, decoded, {row.topic: row.key for row in keys}, None, look))
@@ -248,7 +256,9 @@ def discard(rows: DataFrame) -> None:
 
 def state_bytes(place: Path) -> int:
     """The bytes of the state that a batch has written."""
-    return sum(each.stat().st_size for each in (place / "checkpoint/burrow").glob("state/batch=*/kind=state/*.parquet"))
+    return sum(
+        each.stat().st_size for each in (place / "one/checkpoint/burrow").glob("state/batch=*/kind=state/*.parquet")
+    )
 
 
 if __name__ == "__main__":

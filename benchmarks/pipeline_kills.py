@@ -1,5 +1,7 @@
 """Kills commands of the pipeline at random moments, on a local disk, S3 and HDFS, and compares the tables at the end.
 
+``--place kafka`` kills ``karrot pipeline offsets`` instead: see `harness.offsets_kills`.
+
 For each kill, the tables are put back to their state before a random command. This command runs in a process of its own
 and is killed: at any moment, or just after a new data file, that is before or within its commit, or just after a new
 entry of a log. Then it runs again, and so do all commands after it. The newest versions of the tables must have the
@@ -23,6 +25,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import click
+from harness.offsets_kills import kill_offsets
 
 from e2e.pipeline_hdfs import hdfs
 from e2e.pipeline_inputs import table_rows, write_inputs
@@ -114,7 +117,7 @@ _STORES: Mapping[str, Callable[[Path], AbstractContextManager[Store]]] = Mapping
 
 @click.command()
 @click.option("--kills", default=30, show_default=True, help="How many in each place.")
-@click.option("--place", "places", multiple=True, type=click.Choice([*_STORES]), default=["local", "s3"])
+@click.option("--place", "places", multiple=True, type=click.Choice([*_STORES, "kafka"]), default=["local", "s3"])
 @click.option("--seed", type=int, default=None, help="Repeat the kills of a run.")
 def main(kills: int, places: tuple[str, ...], seed: int | None) -> None:
     """Kill commands of the pipeline. The exit code is 1 if tables differ from the undisturbed ones."""
@@ -122,6 +125,10 @@ def main(kills: int, places: tuple[str, ...], seed: int | None) -> None:
     chance, found = random.Random(seed), Counter[str]()
     click.echo(f"seed {seed}")
     for place in places:
+        if place == "kafka":
+            with tempfile.TemporaryDirectory() as directory:
+                found += kill_offsets(Path(directory), chance, kills)
+            continue
         with tempfile.TemporaryDirectory() as directory, _STORES[place](Path(directory, "store")) as store:
             scratch = Path(directory)
             write_inputs(scratch)

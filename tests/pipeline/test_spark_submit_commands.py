@@ -175,3 +175,22 @@ def test_hadolint_finds_nothing_in_the_image_for_kubernetes() -> None:
     hadolint = Path(sys.executable).with_name("hadolint")
     linted = subprocess.run([hadolint, EXAMPLES / "Dockerfile"], capture_output=True, text=True, check=False)
     assert (linted.returncode, linted.stdout) == (0, "")
+
+
+_IMPORTS = """
+import sys
+from importlib import import_module
+from importlib.metadata import packages_distributions
+on_workers, modules = sys.argv[1].split(), sys.argv[2:]
+sys.modules.update(dict.fromkeys(packages_distributions().keys() - {*on_workers}))  # so that they cannot be imported
+[import_module(each) for each in modules]
+"""
+
+
+def test_the_python_of_workers_has_all_packages_that_the_functions_in_it_import() -> None:
+    pinned = re.findall(r"^(\w+)==", (ROOT / "requirements" / "spark-worker.txt").read_text(), re.MULTILINE)
+    sent = ("evaluate.bucket_verdicts", "offsets.members", "replay.partition_status_changes")
+    modules, packages = (f"karrot.pipeline.{each}" for each in sent), " ".join(["karrot", "pyspark", "py4j", *pinned])
+    command = [sys.executable, "-c", _IMPORTS, packages, *modules]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr

@@ -252,8 +252,10 @@ class BurrowJudge:
     def _notifications(self, note: BurrowNote, first: int) -> Iterator[StoredEvent]:
         """Yield the notifications from the number ``first`` on: those that waited, then those of the batch by group."""
         waited = self._waited(first).select("seq", "event").orderBy("seq").toLocalIterator()
-        of_batch = self._folder.read(OUT, "kind=notification").select("consumer", "event").orderBy("consumer")
-        new = (row.event for row in of_batch.toLocalIterator())
+        of_batch = self._folder.read(OUT, "kind=notification").select("consumer", "event")
+        # One task needs no sample of the groups and no shuffle. Its sort uses the disk if the rows are many.
+        in_order = of_batch.coalesce(1).sortWithinPartitions("consumer")
+        new = (row.event for row in in_order.toLocalIterator())
         for seq, text in chain(waited, enumerate(new, note.first_seq())):
             if seq >= first:
                 event = msgspec.json.decode(text, type=LagEvent)

@@ -288,13 +288,12 @@ class LandOffsets:
         written = append("commits", commits(good)) if commit_rows else 0
         tombstones = _sum(row for row in counted if row.tombstone)
         metadata = _metadata(counted)
-        quarantined, bad_metadata, bad = 0, 0, bad_records(new)
+        quarantined, bad_metadata = 0, 0
         if metadata:
             append("members", members(of_members))
             bad_metadata = of_members.where(~F.col("readable")).count()
-            bad = bad.unionByName(bad_records(of_members))
         if bad_metadata or not all(row.readable for row in counted):
-            quarantined = append("quarantine", bad)
+            quarantined = append("quarantine", bad_records(new).unionByName(bad_records(of_members)))
         others = Counter[str]()
         for row in counted:
             if row.readable and row.key_type not in {*_COMMIT, _METADATA}:

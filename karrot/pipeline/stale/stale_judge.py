@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F
 
 from karrot.clock import Clock, SystemClock
@@ -92,14 +92,16 @@ _VERSION: Final = 3
 class StaleNote(StateNote):
     """The content of ``state.json``: the time of the newest sample, and the lines that are not delivered yet.
 
-    While ``sampled_ms`` is before ``held_until_ms``, no partition becomes stale. ``sent`` says how many of the first
-    lines of ``unsent`` a receiver has, by its name.
+    While ``sampled_ms`` is before ``held_until_ms``, no partition becomes stale. ``polled_ms`` is the real time of the
+    newest sample, which can be after the time of the batch. ``sent`` says how many of the first lines of ``unsent`` a
+    receiver has, by its name.
     """
 
     sampled_ms: int = 0
     held_until_ms: int = 0
     unsent: list[str] = msgspec.field(default_factory=list)
     sent: dict[str, int] = msgspec.field(default_factory=dict)
+    polled_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -136,12 +138,12 @@ class StaleJudge:
     def take(self, batch: OffsetsBatch) -> None:
         note, dropped = self.folder.note(), 0
         if batch.number > note.batch:
-            note = self.advance(batch)
-            new, total = self.lines(batch.number, MOST_UNSENT)
+            new_note, total = self.advance(batch)
+            new = self.lines(batch.number, MOST_UNSENT) if total else []
             unsent = [*note.unsent, *new][-MOST_UNSENT:]
             dropped = len(note.unsent) + total - len(unsent)
             sent = {name: max(0, count - dropped) for name, count in note.sent.items()}
-            note = self.folder.remember(msgspec.structs.replace(note, unsent=unsent, sent=sent))
+            note = self.folder.remember(msgspec.structs.replace(new_note, unsent=unsent, sent=sent))
         sent, problem = {name: note.sent.get(name, 0) for name in self.receivers}, ""
         for name, deliver in self.receivers.items():
             began_ms = self.clock.boot_ms()
@@ -160,8 +162,8 @@ class StaleJudge:
             self.folder.remember(msgspec.structs.replace(note, unsent=unsent, sent=sent))
         self.tell(DeliverySummary(delivered, len(unsent), dropped, problem))
 
-    def advance(self, batch: OffsetsBatch) -> StaleNote:
-        """Judge the records of a batch, and write the state. Return the note without the new lines."""
+    def advance(self, batch: OffsetsBatch) -> tuple[StaleNote, int]:
+        """Judge the records of a batch, and write the state. Return the note without the new lines, and their number."""
         note, samples, length_ms = self.folder.note(), self.samples(), self.length // _MS
         commits, look = _commits(batch.records), batch.look
         if note.batch < 0:
@@ -169,32 +171,30 @@ class StaleJudge:
             commits = commits.unionByName(known)  # the batch can have older commits than ``since``
         # The batch has the commits until ``now_ms``. So a later sample counts as one of that time.
         now_ms = min(max(batch.now_ms, note.sampled_ms), self.clock.wall_ms())
-        times_ms = [min(note.sampled_ms, now_ms)]
+        before_ms = sampled_ms = min(note.sampled_ms, now_ms)
+        polls_ms = [min(note.polled_ms or note.sampled_ms, self.clock.wall_ms())]
         if look is not None:
             samples.add(look, now_ms)
-            times_ms += (each for each in np.unique(np.minimum(look.at_ms, now_ms)).tolist() if each > times_ms[0])
-        sampled_ms = times_ms[-1]
+            polls_ms += (each for each in np.unique(look.at_ms).tolist() if each > polls_ms[0])
+            sampled_ms = max(before_ms, min(now_ms, int(look.at_ms.max(initial=0))))
         of_logs = self.spark.createDataFrame(forget_old_samples(samples, length_ms), SAMPLES)
-        held_ms = held_until(note.held_until_ms, times_ms, batch.newest_ms, length_ms, is_last=batch.is_last)
+        times_ms = before_ms, sampled_ms
+        held_ms = held_until(note.held_until_ms, times_ms, polls_ms, batch.newest_ms, length_ms, is_last=batch.is_last)
         new = newest_commits(commits.withColumn("at_ms", self._not_ahead("at_ms")))
         standings, oldest_ms = merged_standings(self.standings(), new), sampled_ms - FORGOTTEN_MS
-        changed = judged(standings, of_logs, length_ms, oldest_ms, may_fire=sampled_ms >= held_ms)
-        self.folder.write(changed, batch.number, "standings")
+        changed, seen = judged(standings, of_logs, length_ms, oldest_ms, may_fire=sampled_ms >= held_ms), Observation()
+        counts = F.count("cleared_offset").alias("cleared"), F.count_if("fired").alias("fired")
+        self.folder.write(changed.observe(seen, *counts), batch.number, "standings")
         self.folder.write(self.spark.createDataFrame(samples.to_table()), batch.number, "samples")
-        return msgspec.structs.replace(note, batch=batch.number, sampled_ms=sampled_ms, held_until_ms=held_ms)
+        times = {"sampled_ms": sampled_ms, "held_until_ms": held_ms, "polled_ms": polls_ms[-1]}
+        return msgspec.structs.replace(note, batch=batch.number, **times), sum(seen.get.values())
 
-    def lines(self, batch: int, most: int) -> tuple[list[str], int]:
-        """Return the last ``most`` lines of a batch, sorted by partition, and the number of all its lines."""
+    def lines(self, batch: int, most: int) -> list[str]:
+        """Return the last ``most`` lines of a batch, sorted by partition."""
         written = self.spark.read.schema(STANDINGS).parquet(literal(self.folder.of_batch(batch, "standings")))
         changed = written.where(F.col("looked_at_ms").isNotNull())
-        is_cleared = F.col("cleared_offset").isNotNull()
-        row = changed.agg(F.count_if(is_cleared).alias("cleared"), F.count_if("fired").alias("fired")).first()
-        total = row.cleared + row.fired if row else 0
-        if not total:
-            return [], 0
         last = changed.orderBy(*(F.desc(name) for name in PARTITION)).limit(most).collect()
-        lines = [line for row in reversed(last) for line in lines_of(row, self.cluster)]
-        return lines[max(0, len(lines) - most) :], total
+        return [line for row in reversed(last) for line in lines_of(row, self.cluster)][-most:]
 
     def standings(self) -> DataFrame:
         sampled_ms = min(self.folder.note().sampled_ms, self.clock.wall_ms())

@@ -62,11 +62,18 @@ SAMPLES: Final = "topic string, partition int, seen_ms bigint, end bigint, then_
 
 
 def held_until(
-    held_ms: int, times_ms: Sequence[int], committed_ms: int | None, length_ms: int, *, is_last: bool
+    held_ms: int,
+    times_ms: tuple[int, int],
+    polls_ms: Sequence[int],
+    committed_ms: int | None,
+    length_ms: int,
+    *,
+    is_last: bool,
 ) -> int:
     """Return the time before which no partition becomes stale, from the time of the newest commit and those of samples.
 
-    ``times_ms`` begins with the newest sample of the last batch, or with 0 before the first sample, and ascends.
+    ``times_ms`` are the newest sample of the last batch (0 before the first sample) and of this batch, at most at the
+    time of the batch. ``polls_ms`` has the real times of samples, ascending, from the newest one of the last batch on.
 
     The job may not have read the newest commits. It counts as behind if more records wait (not ``is_last``), after a
     gap of more than ``length_ms`` between samples, or while its commits are at least ``length_ms`` older than the
@@ -74,8 +81,8 @@ def held_until(
     ``length_ms`` without commits. The result is at most ``length_ms`` after the newest sample, even if a clock was
     ahead.
     """
-    before_ms, sampled_ms = times_ms[0], times_ms[-1]
-    has_gap = any(later - earlier > length_ms for earlier, later in pairwise(times_ms))
+    before_ms, sampled_ms = times_ms
+    has_gap = any(later - earlier > length_ms for earlier, later in pairwise(polls_ms))
     held_ms = min(held_ms, sampled_ms + length_ms)
     if not is_last:
         return sampled_ms + length_ms

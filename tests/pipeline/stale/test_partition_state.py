@@ -205,12 +205,11 @@ def test_a_batch_that_died_before_its_note_is_repeated_and_a_batch_with_a_note_g
     first, batch = _Stream(Random(143)).batches(2)
     pair.take(first)
     judge = _judge(spark, tmp_path, print)
-    judge.advance(_batch(spark, tmp_path, pair.batch + 1, batch))  # and the driver dies
-    _, total = judge.lines(pair.batch + 1, 3)
+    *_, total = judge.advance(_batch(spark, tmp_path, pair.batch + 1, batch))  # and the driver dies
     assert total > 3
     lines = pair.take(batch)
     assert len(lines) == total
-    assert judge.lines(pair.batch, 3) == (lines[-3:], total)
+    assert judge.lines(pair.batch, 3) == lines[-3:]
     assert pair.in_spark(batch) == []
     assert [each.name for each in (tmp_path / "state").iterdir()] == [f"batch={pair.batch}"]
 
@@ -265,3 +264,17 @@ def test_an_alert_comes_although_each_batch_takes_longer_than_the_duration(spark
     assert pair.take([(_CLUSTER, "g", "t", 0, 5, began_ms, 1), *samples(0)[:1]]) == []
     [alert] = pair.take(samples(1))
     assert json.loads(alert)["state"] == "stale"
+
+
+def test_an_alert_comes_although_log_ends_are_read_until_long_after_the_time_of_the_batch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lines, began_ms, step_ms = list[str](), 1_000_000_000, 5 * _LENGTH // dt.timedelta(milliseconds=1)
+    for number in range(4):  # the first batch reads the tables, which are empty
+        now_ms = began_ms + number * step_ms
+        polls = range(now_ms - step_ms // 2, now_ms + step_ms // 2, step_ms // 10)
+        batch: list[Record] = [(_CLUSTER, None, "t", 0, 10 + at_ms, at_ms, None) for at_ms in polls]
+        if number == 1:
+            batch.append((_CLUSTER, "g", "t", 0, 5, now_ms, 1))
+        _judge(spark, tmp_path, lines.append).take(_batch(spark, tmp_path, number, batch)._replace(now_ms=now_ms))
+    assert [json.loads(line)["state"] for line in lines] == ["stale"]
