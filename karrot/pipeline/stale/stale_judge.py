@@ -163,7 +163,7 @@ class StaleJudge:
         self.tell(DeliverySummary(delivered, len(unsent), dropped, problem))
 
     def advance(self, batch: OffsetsBatch) -> tuple[StaleNote, int]:
-        """Judge the records of a batch, and write the state. Return the note without the new lines, and their number."""
+        """Judge the records of a batch and write the state. Return the note without the new lines, and their number."""
         note, samples, length_ms = self.folder.note(), self.samples(), self.length // _MS
         commits, look = _commits(batch.records), batch.look
         if note.batch < 0:
