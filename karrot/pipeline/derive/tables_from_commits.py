@@ -110,10 +110,10 @@ class PartitionLagJob:
             F.count_if(F.col("as_of") < midnight + margin).alias("head"),
             F.count_if(F.col("as_of") >= midnight + F.lit(_DAY) - margin).alias("tail"),
         )
-        marks = [_mark(carried(lags)), _mark(assigned)]
-        files = (file for name in _SAMPLED for file in self.tables.files(self.spark, name) if file.day == day)
-        mark = "-".join([*(str(frame.collect()[0].mark) for frame in marks), digest(file.path for file in files)])
-        return DayHandover(mark, *edges.collect()[0])
+        sampled = (file for name in _SAMPLED for file in self.tables.files(self.spark, name) if file.day == day)
+        one_row = _mark(carried(lags)).crossJoin(_mark(assigned)).crossJoin(edges)
+        commits, owned, head, tail = one_row.collect()[0]
+        return DayHandover(f"{commits}-{owned}-{digest(file.path for file in sampled)}", head, tail)
 
 
 def hand_on(
