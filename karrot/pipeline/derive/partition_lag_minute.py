@@ -42,8 +42,8 @@ _NO_START: Final = -(2**63)
 """Stands for an unknown log start: no offset is lower."""
 
 Floats = npt.NDArray[np.float64]
-_METHODS: Final = pa.array(["unknown", "observed", "interpolated"])
-_STATES: Final = pa.array([None, LEFT, BEYOND_END, NEVER_COMMITTED])
+_METHODS: Final = ("unknown", "observed", "interpolated")
+_STATES: Final = (None, LEFT, BEYOND_END, NEVER_COMMITTED)
 
 
 GroupTopics = Mapping[tuple[str, str], Sequence[TopicsRead]]
@@ -213,18 +213,19 @@ def _lags_of_logs(table: pa.Table, since_ms: int, longest_ms: int, topics_read: 
         "end_offset": pa.array(end, mask=~has_end),
         "lag": pa.array(lag, mask=~has_lag),
         "lag_seconds": pa.array(seconds, mask=~has_seconds),
-        "method": _METHODS.take(pa.array(np.select([~has_seconds, is_observed], [0, 1], 2))),
+        "method": pa.array(_METHODS).take(pa.array(np.select([~has_seconds, is_observed], [0, 1], 2))),
         "commits": pa.array(rows.commits),
         "negative": pa.array((has_both & (end < committed.offset)).astype(np.int64)),
         "owner": table.column("owner").take(pa.array(owner, mask=owner < 0)),
         "start_offset": pa.array(seen.start, mask=(seen.life == 0) | (seen.start == _NO_START)),
-        "state": _STATES.take(pa.array(state)),
+        "state": pa.array(_STATES).take(pa.array(state)),
         "offset_sum": pa.array(rows.offset_sum, mask=no_commit | ~rows.is_sum),
         "offset_first": pa.array(rows.offset_first, mask=no_commit),
         "offset_last": pa.array(rows.offset_last, mask=no_commit),
     }
     named = names.take(pa.array(rows.reader))
-    return pa.table({name: named.column(name) for name in PARTITION} | columns)
+    made = pa.table({name: named.column(name) for name in PARTITION} | columns)
+    return made.select(columns_of(PARTITION_LAG_MINUTE))
 
 
 def _samples(table: pa.Table, log: Ints, at: Ints, longest_ms: int) -> _Samples:
