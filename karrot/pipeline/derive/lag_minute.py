@@ -140,38 +140,43 @@ def group_lags(rows: DataFrame) -> DataFrame:
     If the lag in seconds of a partition with lag is unknown, the largest known one is a lower bound. ``is_whole`` is
     true if the lag of every committed partition is known.
     """
-    lag, is_left = F.try_sum("lag"), F.col("state").eqNullSafe(LEFT)
-    by_minute = rows.groupBy(*_GROUP_DAY, "minute").agg(
+    by_topic = rows.groupBy(*_GROUP_DAY, "minute", "topic").agg(
+        F.try_sum("lag").alias("lag"),
+        F.max("lag_seconds").alias("lag_seconds"),
+        F.count("lag").alias("known"),
+        F.count(F.when(F.col("state").isNull(), F.col("committed_offset"))).alias("whole"),
+        F.count("committed_offset").alias("committed"),
+        F.count("lag_seconds").alias("timed"),
+        F.max("partitions").alias("partitions"),
+        F.max("of_group").alias("of_group"),
+        F.bool_or(F.col("state").eqNullSafe(LEFT)).alias("is_left"),
+    )
+    is_left, fits = F.col("is_left"), F.col("lag").isNotNull() | (F.col("known") == 0)
+    total = F.try_sum(F.when(~is_left, F.col("lag")))
+    lag = F.when(F.bool_and(is_left | fits), total)
+    counts = ("known", "whole", "committed", "timed")
+    by_minute = by_topic.groupBy(*_GROUP_DAY, "minute").agg(
         lag.alias("lag_min"),
         lag.alias("lag_max"),
         lag.cast("double").alias("lag_avg"),
         lag.alias("lag_last"),
-        F.max("lag_seconds").alias("lag_seconds_max"),
-        F.count("lag").alias("known"),
-        F.count(F.when(F.col("state").isNull(), F.col("committed_offset"))).alias("whole"),
-        F.count(F.when(~is_left, F.col("committed_offset"))).alias("committed"),
-        F.count("lag_seconds").alias("timed"),
-        F.collect_set(F.when(is_left, F.struct("topic", "partitions"))).alias("left"),
-        F.max("of_group").alias("of_group"),
+        F.max(F.when(~is_left, F.col("lag_seconds"))).alias("lag_seconds_max"),
+        *(F.sum(F.when(is_left, 0).otherwise(F.col(name))).alias(name) for name in counts),
+        (F.max("of_group") - F.sum(F.when(is_left, F.col("partitions")).otherwise(0))).alias("partitions"),
     )
-    left = F.aggregate("left", F.lit(0).cast("bigint"), lambda total, one: total + one.partitions)
     coverage = F.coalesce(F.try_divide("known", "partitions"), F.lit(0.0))
     is_exact = (F.col("known") == F.col("partitions")) & (F.col("timed") == F.col("known"))
     exactness = F.when(is_exact, _KINDS[AgeKind.EXACT]).otherwise(_KINDS[AgeKind.AT_LEAST])
-    return (
-        by_minute.withColumn("partitions", F.col("of_group") - left)
-        .select(
-            "*",
-            F.lit(0).cast("bigint").alias("count"),
-            F.lit(None).cast("string").alias("worst_status"),
-            F.lit(0).cast("bigint").alias("not_ok"),
-            coverage.alias("coverage"),
-            (F.col("partitions") - F.col("committed")).alias("uncommitted"),
-            coverage.alias("complete"),
-            F.when(F.col("lag_seconds_max").isNotNull(), exactness).alias("lag_seconds_kind"),
-        )
-        .select(*columns_of(LAG_MINUTE), "day", (F.col("known") == F.col("whole")).alias("is_whole"))
-    )
+    return by_minute.select(
+        "*",
+        F.lit(0).cast("bigint").alias("count"),
+        F.lit(None).cast("string").alias("worst_status"),
+        F.lit(0).cast("bigint").alias("not_ok"),
+        coverage.alias("coverage"),
+        (F.col("partitions") - F.col("committed")).alias("uncommitted"),
+        coverage.alias("complete"),
+        F.when(F.col("lag_seconds_max").isNotNull(), exactness).alias("lag_seconds_kind"),
+    ).select(*columns_of(LAG_MINUTE), "day", (F.col("known") == F.col("whole")).alias("is_whole"))
 
 
 def merged(of_events: DataFrame, of_commits: DataFrame) -> DataFrame:

@@ -146,7 +146,7 @@ def test_random_groups_have_the_rows_that_plain_python_makes(spark: SparkSession
 
     records = Records(commits_of(commits), log_ends_of(ends), assignments_of(members))
     expected = derived_tables([*map(event_of_row, events)], records, Rules())
-    of_commits = ("partition_lag_minute", "rates_minute", "skew_minute", "rebalances")
+    of_commits = ("partition_lag_minute", "lag_minute", "rates_minute", "skew_minute", "rebalances")
     counts = assert_equal_tables(tmp_path, {name: expected[name] for name in of_commits})
     assert min(counts.values()) > 10
     states = {row["state"] for row in expected["partition_lag_minute"]}
