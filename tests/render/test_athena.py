@@ -22,7 +22,8 @@ def test_each_table_of_the_pipeline_is_a_delta_table_at_its_place_and_the_offset
             each.name: each.args["value"].name for each in table.find_all(sql.Property) if "value" in each.args
         }
         assert properties == {"table_type": "DELTA"}
-    columns = [column.name for column in view.find(sql.Select).expressions if isinstance(column, sql.Column)]
+    [select] = view.find_all(sql.Select)
+    columns = [column.name for column in select.expressions if isinstance(column, sql.Column)]
     assert (view.args["kind"], view.this.sql()) == ("VIEW", '"lag"."offsets_minute"')
     assert {*columns} < {*TABLES["partition_lag_minute"].fieldNames(), "day"}
 
