@@ -268,9 +268,17 @@ CREATE DATABASE IF NOT EXISTS {{ database }};
 """
 
 
+_OFFSETS_MINUTE = """
+-- offsets_minute: the minutes with commits.
+CREATE OR REPLACE VIEW "{{ database }}"."offsets_minute" AS
+SELECT cluster, consumer, topic, partition, minute, commits AS count, offset_sum, offset_first, offset_last, day
+FROM "{{ database }}"."partition_lag_minute" WHERE commits > 0;
+"""
+
+
 def athena_template() -> str:
     """Return the template of `karrot render athena`, with the description of each table and column as a comment."""
-    return _DELTA + "".join(_athena_table(name) for name in TABLES)
+    return _DELTA + "".join(_athena_table(name) for name in TABLES) + _OFFSETS_MINUTE
 
 
 def _athena_table(name: str) -> str:

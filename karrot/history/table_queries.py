@@ -56,12 +56,9 @@ _NEWEST = "SELECT max(epoch_ms(last_at)) FROM {table} WHERE true{named}"
 _DERIVE = "karrot pipeline run --once --only derive"
 _MAKERS = {
     "commits": "karrot pipeline offsets",
-    "offsets_minute": f"{_DERIVE} (after karrot pipeline offsets)",
+    "partition_lag_minute": f"{_DERIVE} (after karrot pipeline offsets)",
     "lag_minute": _DERIVE,
 }
-_FIRST = dict.fromkeys(("offsets_minute", "partition_lag_minute"), "offsets_minute")
-"""The table that an error calls missing, by the queried table; ``lag_minute`` for a table without an entry."""
-
 _GIB: Final = 1 << 30
 _ATTEMPTS: Final = 3
 _MS, _HOUR, _DAY, _WEEK = timedelta(milliseconds=1), timedelta(hours=1), timedelta(days=1), timedelta(days=7)
@@ -251,8 +248,12 @@ class History:
         whole = TimeRange(moment_of(epoch_ms(span.start) // step_ms * step_ms), span.end)
         names = _names({"cluster": cluster, "group": group}, **(parts or {}))
         steps: dict[tuple[str, int], list[float | None]] = {}
-        for table, of_table in groupby(sorted(wanted, key=lambda each: each[1].table), lambda each: each[1].table):
-            numbers, listed = zip(*of_table, strict=True)
+
+        def place(each: tuple[int, SeriesMetric]) -> tuple[str, str]:
+            return each[1].table, each[1].only
+
+        for (table, _), same_rows in groupby(sorted(wanted, key=place), place):
+            numbers, listed = zip(*same_rows, strict=True)
             for where, at, *values in self._rows(table, whole, question(listed), names, step=step_ms):
                 step = steps.setdefault((where, at), [None] * len(wanted))
                 for number, value in zip(numbers, values, strict=True):
@@ -335,7 +336,7 @@ class History:
         raise HistoryError(f"{self._stored}/{first} has no data: run {maker} to make it again")
 
     def _rows(self, table: str, span: TimeRange, query: str, names: Names, **asked: object) -> list[Row]:
-        self._start(_FIRST.get(table, "lag_minute"))
+        self._start(table if table in _MAKERS else "lag_minute")
         # An incident is on the day on which it started, even if it lasts longer.
         days = DayRange(date.min, span.days.last) if table == "incidents" else span.days
         return self._tables.rows(table, days.has, query, bounds(span) | asked, names)

@@ -13,13 +13,15 @@ class SeriesMetric(NamedTuple):
 
     Rows of the table have ``cluster``, ``consumer`` and ``minute``. ``parts`` are the columns by which the metric can
     be limited to a part of the group. If these columns are ``topic`` and ``partition``, each row also has two flags:
-    whether it is the ``oldest`` or the ``newest`` row of its partition in the step.
+    whether it is the ``oldest`` or the ``newest`` row of its partition in the step. Only rows that fulfil the condition
+    ``only`` count.
     """
 
     name: str
     table: str
     value: str
     parts: tuple[str, ...] = ()
+    only: str = "true"
 
 
 def severity(column: str) -> str:
@@ -34,7 +36,7 @@ def _sum(column: str, rows: str) -> str:
 
 
 _LAG, _RATES, _SKEW = "lag_minute", "rates_minute", "skew_minute"
-_OFFSETS, _LAGS = "offsets_minute", "partition_lag_minute"
+_LAGS, _COMMITTED = "partition_lag_minute", "commits > 0"
 _BY_TOPIC, _BY_PARTITION = ("topic",), ("topic", "partition")
 _MINUTES: Final = "count(DISTINCT minute)"
 
@@ -57,10 +59,10 @@ METRICS: Final[Mapping[str, SeriesMetric]] = MappingProxyType(
             SeriesMetric("catch_up_seconds", _RATES, "max(catch_up_seconds)", _BY_PARTITION),
             SeriesMetric("max_share", _SKEW, "max(max_share)", _BY_TOPIC),
             SeriesMetric("gini", _SKEW, "max(gini)", _BY_TOPIC),
-            SeriesMetric("offset", _OFFSETS, _sum("offset_sum", "true"), _BY_PARTITION),
-            SeriesMetric("offset_first", _OFFSETS, _sum("offset_first", "oldest"), _BY_PARTITION),
-            SeriesMetric("offset_last", _OFFSETS, _sum("offset_last", "newest"), _BY_PARTITION),
-            SeriesMetric("commits", _OFFSETS, "sum(count)", _BY_PARTITION),
+            SeriesMetric("offset", _LAGS, _sum("offset_sum", "true"), _BY_PARTITION, _COMMITTED),
+            SeriesMetric("offset_first", _LAGS, _sum("offset_first", "oldest"), _BY_PARTITION, _COMMITTED),
+            SeriesMetric("offset_last", _LAGS, _sum("offset_last", "newest"), _BY_PARTITION, _COMMITTED),
+            SeriesMetric("commits", _LAGS, "sum(commits)", _BY_PARTITION, _COMMITTED),
             SeriesMetric("partition_lag", _LAGS, _sum("lag", "newest"), _BY_PARTITION),
             SeriesMetric("partition_lag_seconds", _LAGS, "max(lag_seconds)", _BY_PARTITION),
             SeriesMetric("end_offset", _LAGS, _sum("end_offset", "newest"), _BY_PARTITION),
@@ -72,7 +74,7 @@ _STEP = "epoch_ms(minute) // $step * $step"
 
 _STEPS = f"""
 SELECT cluster, began, {{values}}
-FROM (SELECT *, {_STEP} AS began{{edges}} FROM {{table}} WHERE {IN_SPAN}{{named}}) GROUP BY ALL
+FROM (SELECT *, {_STEP} AS began{{edges}} FROM {{table}} WHERE {IN_SPAN}{{named}} AND {{only}}) GROUP BY ALL
 """  # noqa: S608 (constants; every value is bound)
 
 _EDGES = ", ".join(
@@ -82,6 +84,7 @@ _EDGES = ", ".join(
 
 
 def question(metrics: Sequence[SeriesMetric]) -> str:
-    """The query for metrics of one table. Its rows have the cluster, the beginning of a step, and the values."""
+    """The query for metrics of the same rows. Its rows have the cluster, the beginning of a step, and the values."""
     edges = f", {_EDGES}" if "partition" in metrics[0].parts else ""
-    return _STEPS.replace("{values}", ", ".join(metric.value for metric in metrics)).replace("{edges}", edges)
+    values = ", ".join(metric.value for metric in metrics)
+    return _STEPS.replace("{values}", values).replace("{edges}", edges).replace("{only}", metrics[0].only)

@@ -290,14 +290,6 @@ SLO_DAILY: Final = _table(
     worst_partition string | topic/partition with the largest lag || no lag"""
 )
 
-OFFSETS_MINUTE: Final = _table(
-    f"""{_PARTITION_MINUTE}
-    count bigint | commits of the minute, without tombstones | commits
-    offset_sum bigint | sum of the committed offsets | offset | does not fit into 64 bits
-    offset_first bigint | first committed offset, in the order of the log | offset
-    offset_last bigint | last committed offset, in the order of the log | offset"""
-)
-
 PARTITION_LAG_MINUTE: Final = _table(
     f"""{_PARTITION_MINUTE}
     as_of timestamp | time of the row: of the minute's newest commit, or else of its newest log-end sample | UTC
@@ -307,11 +299,14 @@ PARTITION_LAG_MINUTE: Final = _table(
     lag bigint | end_offset minus the commit, or minus the log start if it is later | messages | unknown, or a state
     lag_seconds double | time since the log end was at the position from which lag counts | s | unknown, or a state
     method string | how lag_seconds is known: observed, interpolated (between two samples) or unknown
-    commits bigint | commits of the minute | commits
+    commits bigint | commits of the minute, without tombstones | commits
     negative bigint | 1 if the commit is beyond the known log end, otherwise 0
     owner string | member that had the partition || none, or unknown
     start_offset bigint | log start | offset | unknown
-    state string | BEYOND_END, LEFT or NEVER_COMMITTED, as in karrot watch || none of these"""
+    state string | BEYOND_END, LEFT or NEVER_COMMITTED, as in karrot watch || none of these
+    offset_sum bigint | sum of the minute's committed offsets | offset | no commit, or does not fit into 64 bits
+    offset_first bigint | first of them, in the order of the log | offset | no commit
+    offset_last bigint | last of them, in the order of the log | offset | no commit"""
 )
 
 REBALANCES: Final = _table(
@@ -396,7 +391,6 @@ DERIVED: Final[Mapping[str, StructType]] = {
     "rates_minute": RATES_MINUTE,
     "skew_minute": SKEW_MINUTE,
     "slo_daily": SLO_DAILY,
-    "offsets_minute": OFFSETS_MINUTE,
     "partition_lag_minute": PARTITION_LAG_MINUTE,
     "rebalances": REBALANCES,
 }
@@ -451,7 +445,6 @@ ABOUT: Final[Mapping[str, About]] = {
     "rates_minute": About("partition of a group and minute", "minute", (*PARTITION, "minute")),
     "skew_minute": About("topic of a group and minute", "minute", (*GROUP, "topic", "minute")),
     "slo_daily": About("group and day", "its minutes", (*GROUP, "day"), GROUP),
-    "offsets_minute": About("partition of a group and minute with a commit", "minute", (*PARTITION, "minute")),
     "partition_lag_minute": About("partition of a group and minute", "minute", (*PARTITION, "minute")),
     "rebalances": About("new generation of a group", "at", (*GROUP, "at", "generation")),
     SUMMARIES: About("group", "its newest run", (*GROUP, "day"), GROUP),

@@ -101,7 +101,7 @@ def test_one_process_keeps_the_tables_up_to_date_and_survives_kill_9(one_broker:
         commit(kafka, 7)  # before the segment, so that the turn with the segment also finds the commit
         write_segment(run.archive, 4, [segment_line(seq) for seq in (4, 5)])
         run.wait_for_events(first, 5)
-        assert run.rows("offsets_minute", f"max(offset_last) FILTER (consumer = '{GROUP}')") == 7
+        assert run.rows("partition_lag_minute", f"max(offset_last) FILTER (consumer = '{GROUP}')") == 7
         assert run.rows("ends", f"max(end_offset) FILTER (topic = '{TOPIC}')") == 10
         write_segment(run.archive, 6, [segment_line(6)])
         time.sleep(random.uniform(0, 8))  # the process is killed at any moment of a turn

@@ -189,7 +189,6 @@ def test_a_sum_over_partitions_takes_the_newest_of_each_and_is_not_known_if_one_
 
     rows = [row(0, 0, 5), row(3, 0, 7), row(1, 1, 10), row(60, 0, 1), row(61, 1, None), row(120, 1, 4)]
     write_rows(tables, "partition_lag_minute", rows)
-    write_day(tables, "offsets_minute", DAY, [place | {"minute": minute_at(0)}])
     assert values(history, "partition_lag", "end_offset") == [
         (minute_at(0), 17, 4000),
         (minute_at(60), None, 121_000),

@@ -30,7 +30,7 @@ _START_MS = int(datetime(2026, 11, 14, tzinfo=UTC).timestamp()) * 1000
 _NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook" / "lag.ipynb"
 _ENDED_BY = {2: {"close", "recovered", "deleted"}, 5: {"close", "recovered", "new_incident", "deleted", None}}
 """How the incidents end, by the number of groups per cluster."""
-OF_COMMITS = {"offsets_minute", "partition_lag_minute", "rebalances"}
+OF_COMMITS = {"partition_lag_minute", "rebalances"}
 
 
 @pytest.fixture(scope="module", params=[2, pytest.param(5, marks=pytest.mark.deep)])

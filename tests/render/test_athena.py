@@ -9,9 +9,9 @@ from karrot.render.athena import athena
 from tools.reference import ATHENA, athena_template
 
 
-def test_each_table_of_the_pipeline_is_a_delta_table_at_its_place() -> None:
+def test_each_table_of_the_pipeline_is_a_delta_table_at_its_place_and_the_offsets_are_a_view() -> None:
     text = athena(location="s3a://lag/tables/", database="lag")  # Athena needs s3://
-    database, *tables = (each for each in sqlglot.parse(text, dialect="athena") if each is not None)
+    database, *tables, view = (each for each in sqlglot.parse(text, dialect="athena") if each is not None)
     assert (database.args["kind"], database.this.name) == ("DATABASE", "lag")
     told = {table.this.name: table for table in tables}
     assert list(told) == list(TABLES)
@@ -22,6 +22,10 @@ def test_each_table_of_the_pipeline_is_a_delta_table_at_its_place() -> None:
             each.name: each.args["value"].name for each in table.find_all(sql.Property) if "value" in each.args
         }
         assert properties == {"table_type": "DELTA"}
+    [select] = view.find_all(sql.Select)
+    columns = [column.name for column in select.expressions if isinstance(column, sql.Column)]
+    assert (view.args["kind"], view.this.sql()) == ("VIEW", '"lag"."offsets_minute"')
+    assert {*columns} < {*TABLES["partition_lag_minute"].fieldNames(), "day"}
 
 
 def test_the_template_has_the_descriptions_of_all_tables_and_columns() -> None:

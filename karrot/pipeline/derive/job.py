@@ -49,6 +49,9 @@ from karrot.pipeline.store.table_files import (
 _DAY: Final = timedelta(days=1)
 _HOUR: Final = timedelta(hours=1)
 _DAY_HOURS: Final = 24
+_VERSION: Final = 2
+"""The version of the rules in this code. If it changes, ``derive`` makes every day again."""
+
 _AT_ONCE: Final = 8
 """How many days one Spark job derives."""
 
@@ -126,7 +129,8 @@ class DeriveRules(NamedTuple):
     def __str__(self) -> str:
         """Return the rules as a string for the note. No number is rounded, so other rules give another string."""
         target, share = self.objective
-        return f"silence {self.silence}, longest {self.longest}, {share!r} of minutes within {target!r} s"
+        times = f"silence {self.silence}, longest {self.longest}"
+        return f"version {_VERSION}, {times}, {share!r} of minutes within {target!r} s"
 
 
 def derive(

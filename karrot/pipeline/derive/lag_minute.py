@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from karrot.event import LEFT, AgeKind, Status
 from karrot.pipeline.derive.status_intervals import severity, status_named
-from karrot.pipeline.schemas_and_conversions import GROUP, LAG_MINUTE, LOG, PARTITION, columns_of
+from karrot.pipeline.schemas_and_conversions import GROUP, LAG_MINUTE, PARTITION, columns_of
 
 _SEQ_BITS = 47
 _KINDS: Final = tuple(kind.name.lower() for kind in AgeKind)
@@ -61,9 +61,8 @@ _OF_LAG: Final = ("lag_min", "lag_max", "lag_avg", "lag_last", "lag_seconds_max"
 
 def unheard(lags: DataFrame, listings: DataFrame) -> DataFrame:
     """Keep the rows of ``partition_lag_minute`` for groups and days that have no row in ``listings``."""
-    return lags.join(listings.select(*_GROUP_DAY).distinct(), on=list(_GROUP_DAY), how="left_anti").select(
-        *lags.columns
-    )
+    heard = F.broadcast(listings.select(*_GROUP_DAY).distinct())
+    return lags.join(heard, on=list(_GROUP_DAY), how="left_anti").select(*lags.columns)
 
 
 def as_listings(lags: DataFrame) -> DataFrame:
@@ -85,36 +84,48 @@ def as_listings(lags: DataFrame) -> DataFrame:
 
 
 def filled(lags: DataFrame, seen: DataFrame, longest: timedelta) -> DataFrame:
-    """Fill ``lags``: if a group has rows of some partitions in a minute, its other partitions get rows of that minute.
+    """Fill ``lags``: if a group has rows of some partitions in a minute, its others get rows of that minute.
 
     A partition's last known values hold until its next row, for ``longest`` at most, and not beyond midnight. The
-    column ``partitions`` is the number of the topic's partitions that hold messages or were committed on that day.
-    ``seen`` are `karrot.pipeline.derive.lag_seconds.log_end_samples`.
+    columns ``partitions`` and ``of_group`` are the numbers of the partitions of the topic and of the group that hold
+    messages or were committed on that day. ``seen`` are `karrot.pipeline.derive.lag_seconds.all_samples`.
     """
-    next_minute = F.lead("minute").over(Window.partitionBy(*PARTITION, "day").orderBy("minute"))
+    # Whatever is computed within a group needs no other shuffle. Sorts compare a hash before the names.
+    of_groups = lags.repartition(*GROUP)
+    of_partition = Window.partitionBy(F.xxhash64(*PARTITION), *PARTITION, "day").orderBy("minute")
     taken_back = F.col("committed_offset").isNull() & F.col("state").isNull()
     holds = F.when(taken_back, F.lit(_MINUTE)).otherwise(F.lit(longest))
     midnight = F.date_add("day", 1).cast("timestamp")
-    until = F.least(next_minute, F.col("minute") + holds, midnight)
+    until = F.least(F.lead("minute").over(of_partition), F.col("minute") + holds, midnight)
     minutes = F.sequence(F.col("minute"), F.col("until") - F.lit(_MINUTE), F.lit(_MINUTE))
-    held = lags.withColumn("until", until).withColumn("held_minute", F.explode(minutes))
-    is_own = F.bool_or(F.col("held_minute") == F.col("minute")).over(Window.partitionBy(*GROUP, "held_minute"))
+    held = of_groups.withColumn("until", until).withColumn("held_minute", F.explode(minutes))
+    of_minute = Window.partitionBy(F.xxhash64(*GROUP, "held_minute"), *GROUP, "held_minute")
+    is_own = F.bool_or(F.col("held_minute") == F.col("minute")).over(of_minute)
     own = held.withColumn("is_own", is_own).where("is_own")
-    return (
-        own.join(_sizes(lags, seen), on=[*_GROUP_DAY, "topic"])
-        .withColumn("minute", F.col("held_minute"))
-        .select(*PARTITION, "day", "minute", "committed_offset", "lag", "lag_seconds", "owner", "state", "partitions")
-    )
+    names = (*PARTITION, "day", F.col("held_minute").alias("minute"))
+    values = ("committed_offset", "lag", "lag_seconds", "owner", "state", "partitions", "of_group")
+    return own.join(F.broadcast(_sizes(lags, seen)), on=[*_GROUP_DAY, "topic"]).select(*names, *values)
 
 
 def _sizes(lags: DataFrame, seen: DataFrame) -> DataFrame:
-    """Count the ``partitions`` of each topic of a group. An empty partition without a commit does not count."""
-    of_group = lags.select(*_GROUP_DAY, "topic", "partition").distinct()
-    begins = F.coalesce("start_offset", F.lit(0))
-    holding = seen.where(F.col("end_offset") > begins).select(*LOG, "day").distinct()
-    beside = of_group.drop("partition").distinct().join(holding, on=["cluster", "topic", "day"])
-    both = of_group.unionByName(beside).distinct()
-    return both.groupBy(*_GROUP_DAY, "topic").agg(F.count(F.lit(1)).alias("partitions"))
+    """Count the ``partitions`` of each topic of a group, and those ``of_group``.
+
+    An empty partition without a commit does not count. If a partition was polled on a day, that day's verdicts do not
+    say that it holds messages.
+    """
+    holds = F.col("end_offset") > F.coalesce("start_offset", F.lit(0))
+    told, polled, held = (
+        F.collect_set(F.when(condition, F.col("partition")))
+        for condition in (holds & ~F.col("polled"), F.col("polled"), holds & F.col("polled"))
+    )
+    holding = F.array_union(F.array_except(told, polled), held).alias("holding")
+    of_topic = seen.groupBy("cluster", "topic", "day").agg(holding)
+    of_group = lags.groupBy(*_GROUP_DAY, "topic").agg(F.collect_set("partition").alias("known"))
+    both = of_group.join(F.broadcast(of_topic), on=["cluster", "topic", "day"], how="left")
+    others = F.coalesce("holding", F.array().cast("array<int>"))
+    sized = both.withColumn("partitions", F.size(F.array_union("known", others)).cast("bigint"))
+    total = F.sum("partitions").over(Window.partitionBy(*_GROUP_DAY))
+    return sized.select(*_GROUP_DAY, "topic", "partitions", total.alias("of_group"))
 
 
 def spread(rows: DataFrame) -> DataFrame:
@@ -129,40 +140,43 @@ def group_lags(rows: DataFrame) -> DataFrame:
     If the lag in seconds of a partition with lag is unknown, the largest known one is a lower bound. ``is_whole`` is
     true if the lag of every committed partition is known.
     """
-    topics = rows.select(*_GROUP_DAY, "topic", "partitions").distinct()
-    whole = topics.groupBy(*_GROUP_DAY).agg(F.sum("partitions").alias("partitions"))
-    lag, is_left = F.try_sum("lag"), F.col("state").eqNullSafe(LEFT)
-    by_minute = rows.groupBy(*_GROUP_DAY, "minute").agg(
+    by_topic = rows.groupBy(*_GROUP_DAY, "minute", "topic").agg(
+        F.try_sum("lag").alias("lag"),
+        F.max("lag_seconds").alias("lag_seconds"),
+        F.count("lag").alias("known"),
+        F.count(F.when(F.col("state").isNull(), F.col("committed_offset"))).alias("whole"),
+        F.count("committed_offset").alias("committed"),
+        F.count("lag_seconds").alias("timed"),
+        F.max("partitions").alias("partitions"),
+        F.max("of_group").alias("of_group"),
+        F.bool_or(F.col("state").eqNullSafe(LEFT)).alias("is_left"),
+    )
+    is_left, fits = F.col("is_left"), F.col("lag").isNotNull() | (F.col("known") == 0)
+    total = F.try_sum(F.when(~is_left, F.col("lag")))
+    lag = F.when(F.bool_and(is_left | fits), total)
+    counts = ("known", "whole", "committed", "timed")
+    by_minute = by_topic.groupBy(*_GROUP_DAY, "minute").agg(
         lag.alias("lag_min"),
         lag.alias("lag_max"),
         lag.cast("double").alias("lag_avg"),
         lag.alias("lag_last"),
-        F.max("lag_seconds").alias("lag_seconds_max"),
-        F.count("lag").alias("known"),
-        F.count(F.when(F.col("state").isNull(), F.col("committed_offset"))).alias("whole"),
-        F.count(F.when(~is_left, F.col("committed_offset"))).alias("committed"),
-        F.count("lag_seconds").alias("timed"),
-        F.collect_set(F.when(is_left, F.struct("topic", "partitions"))).alias("left"),
+        F.max(F.when(~is_left, F.col("lag_seconds"))).alias("lag_seconds_max"),
+        *(F.sum(F.when(is_left, 0).otherwise(F.col(name))).alias(name) for name in counts),
+        (F.max("of_group") - F.sum(F.when(is_left, F.col("partitions")).otherwise(0))).alias("partitions"),
     )
-    left = F.aggregate("left", F.lit(0).cast("bigint"), lambda total, one: total + one.partitions)
     coverage = F.coalesce(F.try_divide("known", "partitions"), F.lit(0.0))
     is_exact = (F.col("known") == F.col("partitions")) & (F.col("timed") == F.col("known"))
     exactness = F.when(is_exact, _KINDS[AgeKind.EXACT]).otherwise(_KINDS[AgeKind.AT_LEAST])
-    return (
-        by_minute.join(whole, on=list(_GROUP_DAY))
-        .withColumn("partitions", F.col("partitions") - left)
-        .select(
-            "*",
-            F.lit(0).cast("bigint").alias("count"),
-            F.lit(None).cast("string").alias("worst_status"),
-            F.lit(0).cast("bigint").alias("not_ok"),
-            coverage.alias("coverage"),
-            (F.col("partitions") - F.col("committed")).alias("uncommitted"),
-            coverage.alias("complete"),
-            F.when(F.col("lag_seconds_max").isNotNull(), exactness).alias("lag_seconds_kind"),
-        )
-        .select(*columns_of(LAG_MINUTE), "day", (F.col("known") == F.col("whole")).alias("is_whole"))
-    )
+    return by_minute.select(
+        "*",
+        F.lit(0).cast("bigint").alias("count"),
+        F.lit(None).cast("string").alias("worst_status"),
+        F.lit(0).cast("bigint").alias("not_ok"),
+        coverage.alias("coverage"),
+        (F.col("partitions") - F.col("committed")).alias("uncommitted"),
+        coverage.alias("complete"),
+        F.when(F.col("lag_seconds_max").isNotNull(), exactness).alias("lag_seconds_kind"),
+    ).select(*columns_of(LAG_MINUTE), "day", (F.col("known") == F.col("whole")).alias("is_whole"))
 
 
 def merged(of_events: DataFrame, of_commits: DataFrame) -> DataFrame:

@@ -5,7 +5,7 @@ divides the lag by the produce rate of those minutes. After a nightly batch has 
 The tables keep the log ends of all verdicts and polls, so they show when the log end was at that offset.
 
 Between two samples that are not too far apart, the log end is interpolated, as if the log grew evenly. Before the first
-sample, the time is unknown to `seconds_behind`. `age_from_samples` extrapolates it or gives a lower bound.
+sample, `age_from_samples` extrapolates the time or gives a lower bound.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from karrot.event import AgeKind, Source
 from karrot.eventlog.log_end_history import REFRESH_MS
 from karrot.pipeline.schemas_and_conversions import LOG, rounded
 
-_BEHIND_MS: Final = 60_000
+BEHIND_MS: Final = 60_000
 """How old a verdict's log end can be. Burrow's log ends are up to one refresh old, by default 10 s."""
 
 _LOG_OF_DAY: Final = (*LOG, "day")
@@ -29,16 +29,11 @@ _LAST: Final = 2**63 - 1
 _EXACT, _EXTRAPOLATED, _AT_LEAST = (kind.name.lower() for kind in AgeKind)
 
 
-def log_end_samples(ends: DataFrame, partitions: DataFrame) -> DataFrame:
-    """Make log-end samples from ``ends`` and ``partitions``: LOG, ``day``, ``at_ms``, ``start_offset``, ``end_offset``.
+def all_samples(ends: DataFrame, partitions: DataFrame) -> DataFrame:
+    """Make log-end samples: LOG, ``day``, ``at_ms``, ``start_offset``, ``end_offset`` and ``polled``.
 
-    If a partition was polled on a day, that day's events give no samples of the partition. The log end of a verdict can
-    be one refresh old. So a verdict's log end is left out if a sample of the minute before it is higher.
+    They come from the ``ends`` that were polled, and from the ``partitions`` that verdicts list.
     """
-    return _agreeing(_all_samples(ends, partitions), LOG)
-
-
-def _all_samples(ends: DataFrame, partitions: DataFrame) -> DataFrame:
     polled = ends.select(
         *LOG, "day", F.col("observed_at_ms").alias("at_ms"), "start_offset", "end_offset", F.lit(True).alias("polled")
     )
@@ -53,16 +48,20 @@ def _all_samples(ends: DataFrame, partitions: DataFrame) -> DataFrame:
     return polled.unionByName(judged).where(F.col("end_offset").isNotNull() & F.col("at_ms").isNotNull())
 
 
-def _agreeing(samples: DataFrame, within: Sequence[str]) -> DataFrame:
-    """Keep one sample per timestamp, without the samples that `log_end_samples` leaves out."""
-    of_day = Window.partitionBy(*LOG, "day").orderBy("at_ms")
+def _agreeing(samples: DataFrame) -> DataFrame:
+    """Keep one sample per timestamp.
+
+    If a partition was polled on a day, that day's events give no samples of the partition. The log end of a verdict can
+    be one refresh old. So a verdict's log end is left out if a sample of the minute before it is higher.
+    """
+    of_day = Window.partitionBy(*_LOG_OF_DAY).orderBy("at_ms")
     whole_day = of_day.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    just_before = Window.partitionBy(*within).orderBy("at_ms").rangeBetween(-_BEHIND_MS, -1)
+    just_before = of_day.rangeBetween(-BEHIND_MS, -1)
     kept = (
         # All later steps stay within a log, so this shuffle of the samples is the only one.
-        samples.repartition(*within)
-        .groupBy(*LOG, "day", "at_ms", "polled")
-        .agg(*(F.max(name).alias(name) for name in ("start_offset", "end_offset")))
+        samples.repartition(*_LOG_OF_DAY)
+        .groupBy(*_LOG_OF_DAY, "at_ms", "polled")
+        .agg(F.max("end_offset").alias("end_offset"))
         .withColumn("is_polled", F.bool_or("polled").over(whole_day))
         .where(F.col("polled") | ~F.col("is_polled"))
         .withColumn("before", F.max("end_offset").over(just_before))
@@ -72,31 +71,30 @@ def _agreeing(samples: DataFrame, within: Sequence[str]) -> DataFrame:
     )
 
 
-def sample_spans(seen: DataFrame, longest: timedelta, *, within: Sequence[str] = LOG) -> DataFrame:
+def sample_spans(seen: DataFrame, longest: timedelta) -> DataFrame:
     """Pair each sample with the next one, in the columns ``next_ms`` and ``next_offset``, and number its ``life``.
 
     The next sample is NULL if it came more than ``longest`` after this sample. It is also NULL if its log end is lower.
     In that case, the topic was created again, and another ``life`` begins.
     """
-    in_time = Window.partitionBy(*within).orderBy("at_ms")
+    in_time = Window.partitionBy(*_LOG_OF_DAY).orderBy("at_ms")
     fell = F.col("end_offset") < F.lag("end_offset").over(in_time)
     next_ms, next_offset = F.lead("at_ms").over(in_time), F.lead("end_offset").over(in_time)
     is_near = next_ms - F.col("at_ms") <= longest // timedelta(milliseconds=1)
     follows = is_near & (next_offset >= F.col("end_offset"))
     paired = seen.select(
-        *within,
+        *_LOG_OF_DAY,
         "at_ms",
         "end_offset",
-        "start_offset",
         F.coalesce(fell, F.lit(False)).alias("fell"),
         F.when(follows, next_ms).alias("next_ms"),
         F.when(follows, next_offset).alias("next_offset"),
     )
     life = F.count_if("fell").over(in_time).alias("life")
-    return paired.select(*within, life, "at_ms", "end_offset", "start_offset", "next_ms", "next_offset")
+    return paired.select(*_LOG_OF_DAY, life, "at_ms", "end_offset", "next_ms", "next_offset")
 
 
-def with_last(
+def _with_last(
     rows: DataFrame, samples: DataFrame, name: str, within: Sequence[str], *, sampled: str, asked: str
 ) -> DataFrame:
     """Add to each row, in the column ``name``, the last sample whose ``sampled`` is at most the row's ``asked``.
@@ -117,28 +115,16 @@ def with_last(
     )
 
 
-def seconds_behind() -> Column:
-    """How long before ``at_ms`` the log end was at ``position``; NULL without a sample on both sides of it.
-
-    The rows have their ``lag``, and in ``crossed`` the last sample before the log grew beyond that offset.
-    """
-    sample, position = F.col("crossed"), F.col("position")
-    since, grown = (F.try_subtract(each, sample.end_offset) for each in (position, sample.next_offset))
-    share = F.try_divide(since, grown)
-    ended_ms = sample.at_ms + share * (sample.next_ms - sample.at_ms)
-    seconds = rounded((F.col("at_ms") - ended_ms) / 1000, 3)
-    return F.when(F.col("lag") == 0, 0.0).when(seconds > 0, seconds).when(seconds <= 0, 0.0)
-
-
-def age_from_samples(rows: DataFrame, spans: DataFrame, within: Sequence[str]) -> DataFrame:
+def age_from_samples(rows: DataFrame, spans: DataFrame) -> DataFrame:
     """Add ``age``: ``seconds`` and ``kind``, by the rule of `karrot.eventlog.log_end_history.LogEndHistory.age_at`.
 
-    ``rows`` have the columns ``within``, ``at_ms``, ``committed_offset`` and ``refresh_ms``, the maximum age of a log
-    end of the row's source. ``spans`` are `sample_spans`. The age is NULL without a sample at or before the row, and if
-    the committed offset was reached in a time without samples. It is extrapolated from samples until ``until_ms``.
+    ``rows`` have the columns of a log and day, ``at_ms``, ``committed_offset`` and ``refresh_ms``, the maximum age of a
+    log end of the row's source. ``spans`` are `sample_spans`. The age is NULL without a sample at or before the row,
+    and if the committed offset was reached in a time without samples. It is extrapolated from samples until
+    ``until_ms``.
     """
-    bounded = _bounded(spans, within)
-    placed = with_last(rows, bounded, "sample", within, sampled="at_ms", asked="at_ms")
+    bounded = _bounded(spans)
+    placed = _with_last(rows, bounded, "sample", _LOG_OF_DAY, sampled="at_ms", asked="at_ms")
     committed, oldest = F.col("committed_offset"), F.col("sample.oldest")
     is_older = committed < oldest.end_offset
     # Extrapolation uses the first sample that is as far above the oldest sample as the commit is below it. This sample
@@ -147,17 +133,17 @@ def age_from_samples(rows: DataFrame, spans: DataFrame, within: Sequence[str]) -
     asking = placed.withColumns(
         {"life": F.col("sample.life"), "oldest": oldest, "asked": F.when(is_older, mirrored).otherwise(committed)}
     )
-    found = with_last(asking, bounded, "found", (*within, "life"), sampled="end_offset", asked="asked")
+    found = _with_last(asking, bounded, "found", (*_LOG_OF_DAY, "life"), sampled="end_offset", asked="asked")
     return found.withColumn("age", _age()).drop("sample", "life", "oldest", "asked", "found")
 
 
-def _bounded(spans: DataFrame, within: Sequence[str]) -> DataFrame:
+def _bounded(spans: DataFrame) -> DataFrame:
     """Add to `sample_spans` what surrounds a sample in its life.
 
     ``still_ms`` is the time of the sample before, if its log end is equal. ``following`` is the next sample, however
     late it came. ``oldest`` is the first sample.
     """
-    in_time = Window.partitionBy(*within).orderBy("at_ms")
+    in_time = Window.partitionBy(*_LOG_OF_DAY).orderBy("at_ms")
     sample, before = F.struct("at_ms", "end_offset"), F.lag("end_offset").over(in_time)
     is_same_life = F.lead("end_offset").over(in_time) >= F.col("end_offset")
     is_first = before.isNull() | (F.col("end_offset") < before)
@@ -226,9 +212,9 @@ def by_hindsight(
     listed = (F.col(column).alias(name) for name, column in {**of_listed, "current_lag": "max_lag"}.items())
     worst = seen.select("cluster", "day", "observed_at", *listed)
     judged = partitions.unionByName(worst, allowMissingColumns=True)
-    of_logs = _all_samples(ends, judged).join(F.broadcast(logs), on=list(_LOG_OF_DAY), how="left_semi")
-    in_time = sample_spans(_agreeing(of_logs, _LOG_OF_DAY), longest, within=_LOG_OF_DAY)
-    aged = age_from_samples(asking, in_time, _LOG_OF_DAY)
+    of_logs = all_samples(ends, judged).join(F.broadcast(logs), on=list(_LOG_OF_DAY), how="left_semi")
+    in_time = sample_spans(_agreeing(of_logs), longest)
+    aged = age_from_samples(asking, in_time)
     is_better = (F.col("age.kind") == _EXACT) | (F.col("lag_seconds").isNull() & F.col("age").isNotNull())
     replaced = aged.withColumns(
         {

@@ -1,7 +1,9 @@
 """Makes ``rebalances``, and the owner of each partition over time, from the records of a group's metadata."""
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -9,6 +11,14 @@ from pyspark.sql import functions as F
 from karrot.pipeline.schemas_and_conversions import GROUP, PARTITION, REBALANCES, columns_of
 
 FOREVER_MS: Final = 2**63 - 1
+
+
+class TopicsRead(NamedTuple):
+    """A time in which a group's members own partitions of these topics; of none if the group has no members."""
+
+    from_ms: int
+    until_ms: int
+    topics: frozenset[str]
 
 
 def group_records(members: DataFrame, day: date) -> DataFrame:
@@ -68,3 +78,19 @@ def owners(records: DataFrame) -> DataFrame:
     assigned = records.select(*GROUP, F.col("log_ts_ms").alias("at_ms"), "until_ms", F.inline("owned"))
     lasting = assigned.where("until_ms > at_ms")
     return lasting.groupBy(*PARTITION, "at_ms", "until_ms").agg(F.min("owner").alias("owner"))
+
+
+def topics_read(records: DataFrame) -> Mapping[tuple[str, str], Sequence[TopicsRead]]:
+    """Collect which topics the members of each group own over time, by cluster and consumer.
+
+    Few records change the topics, so the result is small.
+    """
+    in_log = Window.partitionBy(*GROUP).orderBy("log_ts_ms", "log_offset")
+    topics = F.array_distinct(F.transform("owned", lambda each: each.topic))
+    listed = records.select(*GROUP, "log_ts_ms", "log_offset", topics.alias("topics"))
+    changed = listed.withColumn("is_new", ~F.col("topics").eqNullSafe(F.lag("topics").over(in_log))).where("is_new")
+    until_ms = F.lead("log_ts_ms", 1, FOREVER_MS).over(in_log)
+    found = defaultdict[tuple[str, str], list[TopicsRead]](list)
+    for row in changed.withColumn("until_ms", until_ms).orderBy("log_ts_ms", "log_offset").collect():
+        found[row.cluster, row.consumer].append(TopicsRead(row.log_ts_ms, row.until_ms, frozenset(row.topics)))
+    return found

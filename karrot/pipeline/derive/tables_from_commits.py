@@ -1,4 +1,4 @@
-"""Derives ``offsets_minute``, ``partition_lag_minute`` and ``rebalances`` from commits, log ends and members.
+"""Derives ``partition_lag_minute`` and ``rebalances`` from commits, log ends and members.
 
 A partition has lag even while the group commits nothing. So a day begins with the newest commits and owners of the days
 before, and the lag in seconds also uses the log-end samples of the day before. Each day leaves a mark: a hash of the
@@ -9,28 +9,27 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from functools import reduce
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from karrot.pipeline.derive.lag_minute import as_listings, filled, unheard
-from karrot.pipeline.derive.lag_seconds import log_end_samples, sample_spans
-from karrot.pipeline.derive.offsets_minute import offsets_minute
+from karrot.pipeline.derive.lag_seconds import all_samples
 from karrot.pipeline.derive.partition_lag_minute import FORGOTTEN, carried, partition_lag_minute
-from karrot.pipeline.derive.rebalances import group_records, newest, owners, rebalances
-from karrot.pipeline.schemas_and_conversions import OFFSETS, UNIQUE_BY
-from karrot.pipeline.store.table_files import Tables
+from karrot.pipeline.derive.rebalances import group_records, newest, owners, rebalances, topics_read
+from karrot.pipeline.schemas_and_conversions import GROUP, OFFSETS
+from karrot.pipeline.store.table_files import Tables, digest
 from karrot.pipeline.stream.streaming_queries import persisted
 
 _DAY = timedelta(days=1)
-_MADE = ("offsets_minute", "partition_lag_minute", "rebalances")
+_MADE = ("partition_lag_minute", "rebalances")
+_SAMPLED = ("ends", "partitions")
 _MEMBERS_BACK = timedelta(days=30)
 
 
 class DayHandover(NamedTuple):
-    """What a day passes to the next day: the ``mark`` of the rows that the next day needs, and sample counts.
+    """What a day passes to the next day: the ``mark`` of what the next day needs, and sample counts.
 
     ``head`` and ``tail`` count the samples of partitions near the day's first and its last midnight.
     """
@@ -42,7 +41,7 @@ class DayHandover(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionLagJob:
-    """The job: derives days of ``offsets_minute``, ``partition_lag_minute`` and ``rebalances``, one after another."""
+    """The job: derives days of ``partition_lag_minute`` and ``rebalances``, one after another."""
 
     spark: SparkSession
     tables: Tables
@@ -71,24 +70,29 @@ class PartitionLagJob:
         if not there:
             return listings
         lags = unheard(self._read("partition_lag_minute", there), listings)
-        return listings.unionByName(as_listings(lags), allowMissingColumns=True)
+        # Whatever is computed within a group needs no other shuffle.
+        return listings.unionByName(as_listings(lags), allowMissingColumns=True).repartition(*GROUP)
 
     def _derive(self, day: date) -> DayHandover:
-        commits = _no_record_twice(self.tables.read(self.spark, "commits", days=[day], batches=True))
-        self.tables.replace_days(offsets_minute(commits), "offsets_minute", [day])
         members = self._read("members", self._days_until("members", day, _MEMBERS_BACK))
         nearest_before = self._days_until("partition_lag_minute", day - _DAY, FORGOTTEN)[-1:]
         before = carried(self._read("partition_lag_minute", nearest_before))
-        seen, midnight_ms = self._samples([day - _DAY, day]), int(datetime.combine(day, time(), UTC).timestamp()) * 1000
-        spans = sample_spans(seen, self.longest).withColumn("is_of_day", F.col("at_ms") >= midnight_ms)
-        with persisted(spans) as ends, persisted(group_records(members, day)) as records:
+        with persisted(group_records(members, day)) as records:
             self.tables.replace_days(rebalances(records).where(F.col("day") == F.lit(day)), "rebalances", [day])
-            lags = partition_lag_minute(commits, before, ends, owners(records), longest=self.longest)
+            lags = partition_lag_minute(
+                self._read("commits", [day]),
+                before,
+                self._samples([day - _DAY, day]),
+                owners(records),
+                topics_read(records),
+                since=datetime.combine(day, time(), UTC),
+                longest=self.longest,
+            )
             self.tables.replace_days(lags, "partition_lag_minute", [day])
-            return self._handed(day, ends.where("is_of_day"), newest(records))
+            return self._handed(day, newest(records))
 
     def _samples(self, days: Collection[date]) -> DataFrame:
-        return log_end_samples(*(self._read(name, days) for name in ("ends", "partitions")))
+        return all_samples(*(self._read(name, days) for name in _SAMPLED))
 
     def _read(self, name: str, days: Collection[date]) -> DataFrame:
         return self.tables.read(self.spark, name, days=days)
@@ -99,17 +103,17 @@ class PartitionLagJob:
     def _days_until(self, name: str, last: date, back: timedelta) -> list[date]:
         return [day for day in self.tables.days(self.spark, name) if last - back <= day <= last]
 
-    def _handed(self, day: date, ends: DataFrame, assigned: DataFrame) -> DayHandover:
+    def _handed(self, day: date, assigned: DataFrame) -> DayHandover:
         lags, margin = self._read("partition_lag_minute", [day]), F.lit(self.longest)
         midnight = F.lit(datetime.combine(day, time(), UTC))
         edges = lags.select(
             F.count_if(F.col("as_of") < midnight + margin).alias("head"),
             F.count_if(F.col("as_of") >= midnight + F.lit(_DAY) - margin).alias("tail"),
         )
-        handed = (carried(lags), ends.drop("next_ms", "next_offset"), assigned)
-        marks = reduce(DataFrame.unionByName, (_mark(each, place) for place, each in enumerate(handed)))
-        mark = "-".join(str(row.mark) for row in sorted(marks.collect()))
-        return DayHandover(mark, *edges.collect()[0])
+        sampled = (file for name in _SAMPLED for file in self.tables.files(self.spark, name) if file.day == day)
+        one_row = _mark(carried(lags)).crossJoin(_mark(assigned)).crossJoin(edges)
+        commits, owned, head, tail = one_row.collect()[0]
+        return DayHandover(f"{commits}-{owned}-{digest(file.path for file in sampled)}", head, tail)
 
 
 def hand_on(
@@ -132,23 +136,6 @@ def hand_on(
     return done
 
 
-def _no_record_twice(commits: DataFrame) -> DataFrame:
-    """Remove repeated records from commits that were read with their ``batch_id``.
-
-    Duplicates can exist only where batches overlap in offsets, so the shuffle happens only then.
-    """
-    log = ("cluster", "log_partition")
-    earlier = Window.partitionBy(*log).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1)
-    batches = commits.groupBy(*log, "batch_id").agg(
-        F.min("log_offset").alias("first"), F.max("log_offset").alias("last"), F.count(F.lit(1)).alias("rows")
-    )
-    overlaps = F.col("first") <= F.max("last").over(earlier)
-    too_many = F.col("rows") > F.col("last") - F.col("first") + 1
-    several = batches.select((overlaps | too_many).alias("several")).where("several").limit(1).collect()
-    return commits.dropDuplicates(UNIQUE_BY["commits"]) if several else commits
-
-
-def _mark(frame: DataFrame, place: int) -> DataFrame:
+def _mark(frame: DataFrame) -> DataFrame:
     """Hash the rows into one number. The order of the rows does not matter; other rows give another number."""
-    mark = F.coalesce(F.bit_xor(F.xxhash64(*frame.columns)), F.lit(0))
-    return frame.select(F.lit(place).alias("place"), mark.alias("mark"))
+    return frame.select(F.coalesce(F.bit_xor(F.xxhash64(*frame.columns)), F.lit(0)).alias("mark"))

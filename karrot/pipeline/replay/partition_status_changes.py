@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from karrot.burrow import rules
 from karrot.event import Status
 from karrot.pipeline.schemas_and_conversions import GROUP, INT, LONG, struct
+from karrot.pipeline.window_arrays.arrow_batches import ints, whole_keys
 from karrot.pipeline.window_arrays.judge_windows import (
     Bools,
     Codes,
@@ -199,28 +200,12 @@ def changes(rows: DataFrame, asked: ReplayOptions) -> DataFrame:
 
 
 def _replay(asked: ReplayOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for table in _whole_sources(batches):
+    for table in whole_keys(batches, "source_key", _ROWS_AT_ONCE):
         yield from _replayed(table, asked)
 
 
-def _whole_sources(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield tables of some rows. All rows of a source are in the same table."""
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        keys = _ints(batch, "source_key")
-        cut = int(np.flatnonzero(begins(keys))[-1]) if len(keys) else 0
-        if held and sum(map(len, held)) >= _ROWS_AT_ONCE and (cut or keys[0] != _ints(held[-1], "source_key")[-1]):
-            yield pa.Table.from_batches([*held, batch.slice(0, cut)])
-            held = []
-            batch = batch.slice(cut)  # noqa: PLW2901 (the rest of the batch)
-        if len(batch):
-            held.append(batch)
-    if held:
-        yield pa.Table.from_batches(held)
-
-
 def _replayed(table: pa.Table, asked: ReplayOptions) -> Iterator[pa.RecordBatch]:
-    source = np.cumsum(begins(_ints(table, "source_key"))) - 1
+    source = np.cumsum(begins(ints(table, "source_key"))) - 1
     is_end = table.column("group_key").is_null().to_numpy()
     ends = _ends(table, source, np.flatnonzero(is_end))
     groups, commits, segments = _segments(table, source, np.flatnonzero(~is_end), ends, asked.deaths)
@@ -248,11 +233,11 @@ def _few_at_a_time(
 
 
 def _ends(table: pa.Table, source: Ints, rows: Ints) -> LogEndArrays:
-    observed_ms = _ints(table, "at_ms")
+    observed_ms = ints(table, "at_ms")
     rows = rows[np.lexsort((observed_ms[rows], source[rows]))]
     # Drop samples that were stored twice.
     rows = rows[begins(source[rows]) | begins(observed_ms[rows])]
-    return LogEndArrays(source[rows], observed_ms[rows], _ints(table, "offset")[rows], _ints(table, "place")[rows])
+    return LogEndArrays(source[rows], observed_ms[rows], ints(table, "offset")[rows], ints(table, "place")[rows])
 
 
 def _segments(
@@ -263,10 +248,10 @@ def _segments(
     A segment ends where the group changes and where the group was gone. Commits before the first log-end sample count
     as seen at the time of that sample, as if Burrow had started then.
     """
-    group, place = _ints(table, "group_key"), _ints(table, "place")
+    group, place = ints(table, "group_key"), ints(table, "place")
     rows = rows[np.lexsort((place[rows], group[rows], source[rows]))]
     source, group, place = source[rows], group[rows], place[rows]
-    at_ms, offset, timestamp_ms = (_ints(table, name)[rows] for name in ("at_ms", "offset", "timestamp_ms"))
+    at_ms, offset, timestamp_ms = (ints(table, name)[rows] for name in ("at_ms", "offset", "timestamp_ms"))
     is_first = begins(source) | begins(group)
     first_ms, last_ms = _sampled_at(ends, source)
     seen_ms = _never_back(is_first, np.maximum(at_ms, first_ms))
@@ -388,13 +373,6 @@ def _batch(groups: Ints, rules: int, steps: _Steps) -> pa.RecordBatch:
         *(pa.array(each.astype(np.int32)) for each in (steps.known, steps.warn, steps.err)),
     ]
     return pa.RecordBatch.from_arrays(columns, names=CHANGES.fieldNames())
-
-
-def _ints(rows: pa.RecordBatch | pa.Table, name: str) -> Ints:
-    """Convert a column to an array, with 0 for NULL."""
-    column = rows.column(name)
-    numbers: Ints = (column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False)
-    return numbers.astype(np.int64, copy=False)
 
 
 _STATUSES = """

@@ -40,7 +40,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     member = {"member_id": "c-1-8b2f", "client_id": "c-1", "client_host": HOST, "topic": "stream"}
     owned = [{"partition": number, "version": 3, "log_offset": 9} for number in (0, 2)]
     write_rows(directory, "members", [record | member | each for each in owned])
-    minute = {"cluster": "prod-eu", "consumer": "super-streamer", "topic": "stream", "count": 12}
+    minute = {"cluster": "prod-eu", "consumer": "super-streamer", "topic": "stream", "commits": 12}
     sums = [
         minute
         | {"minute": minute_at(at), "partition": number, "offset_sum": 1000 * at + number}
@@ -48,7 +48,8 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for at in range(3)
         for number in range(2)
     ]
-    write_rows(directory, "offsets_minute", sums)
+    idle = minute | {"minute": minute_at(3), "partition": 0, "commits": 0}
+    write_rows(directory, "partition_lag_minute", [*sums, idle])
     return directory
 
 

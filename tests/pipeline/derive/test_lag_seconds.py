@@ -82,7 +82,7 @@ def test_the_pipeline_has_the_rule_of_the_service(spark: SparkSession) -> None:
     numbered = list(enumerate(AGE_CASES.values()))
     logs = {"cluster": "c", "topic": "t", "day": MIDNIGHT.date()}
     samples = [
-        {**logs, "start_offset": 0, "partition": number, "at_ms": NOW_MS - int(1_000 * ago), "end_offset": offset}
+        {**logs, "partition": number, "at_ms": NOW_MS - int(1_000 * ago), "end_offset": offset}
         for number, case in numbered
         for ago, offset in case.log_ends
     ]
@@ -97,9 +97,8 @@ def test_the_pipeline_has_the_rule_of_the_service(spark: SparkSession) -> None:
         }
         for number, case in numbered
     ]
-    of_log = ("cluster", "topic", "partition", "day")
-    spans = sample_spans(spark.createDataFrame(samples), dt.timedelta(days=1), within=of_log)
-    aged = age_from_samples(spark.createDataFrame(rows), spans, of_log).orderBy("partition").collect()
+    spans = sample_spans(spark.createDataFrame(samples), dt.timedelta(days=1))
+    aged = age_from_samples(spark.createDataFrame(rows), spans).orderBy("partition").collect()
     assert {name: tuple(row.age) for name, row in zip(AGE_CASES, aged, strict=True)} == {
         name: (case.age.seconds, case.age.kind.name.lower()) for name, case in AGE_CASES.items()
     }

@@ -3,6 +3,7 @@
 import datetime as dt
 from collections.abc import Collection
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import duckdb
@@ -69,6 +70,7 @@ COMMITS: Rows = [
     commit_row(20, "edge", -_MOST - 1, "edge"),
     *(commit_row(30, "edge", 0, "edge", partition) for partition in (1, 2, 3)),
     commit_row(80, "edge", _MOST, "edge"),
+    *(commit_row(seconds, "edge", offset, "edge", 4) for seconds, offset in ((1, _MOST), (2, 9), (3, -_MOST))),
 ]
 MEMBERS: Rows = [
     *member_rows(5, "reader", 3, {"a": [0]}),
@@ -125,6 +127,70 @@ def test_every_table_has_the_rows_that_plain_python_makes_from_verdicts_commits_
         ("reader", 172_740, 86_370.0, "observed")
     ]
     assert derive(spark, tables, DeriveRules()) == []
+
+
+_LOGS = [(topic, partition) for topic in "abcd" for partition in range(2)]
+_BEGIN, _STOP = _A_DAY - 1_800, _A_DAY + 1_800
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(2, 9))])
+def test_random_groups_have_the_rows_that_plain_python_makes(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    """An hour around midnight: gaps, topics that were created again or trimmed, and groups that come, go and stall."""
+    random = Random(seed)
+    ends, events = _random_log_ends(random)
+    commits, members = _random_groups(random)
+    for name, rows in (("ends", ends), ("commits", commits), ("members", members)):
+        write_rows(tmp_path, name, rows, batch="b-0")
+    write_events(tmp_path, "b-0", events)
+    derive(spark, Tables(str(tmp_path)), DeriveRules())
+
+    records = Records(commits_of(commits), log_ends_of(ends), assignments_of(members))
+    expected = derived_tables([*map(event_of_row, events)], records, Rules())
+    of_commits = ("partition_lag_minute", "lag_minute", "rates_minute", "skew_minute", "rebalances")
+    counts = assert_equal_tables(tmp_path, {name: expected[name] for name in of_commits})
+    assert min(counts.values()) > 10
+    states = {row["state"] for row in expected["partition_lag_minute"]}
+    assert states == {"BEYOND_END", "LEFT", "NEVER_COMMITTED", None}
+
+
+def _random_log_ends(random: Random) -> tuple[Rows, Rows]:
+    """Make polls of most partitions, and events that list some partitions, often late and in the wrong order."""
+    ends, events = Rows(), Rows()
+    for number, (topic, partition) in enumerate(_LOGS):
+        is_polled, end, start = number % 4 != 3, random.randrange(500), 0
+        for second in range(_BEGIN, _STOP, 40):
+            at = second + random.randrange(30)
+            end = random.randrange(50) if random.random() < 0.02 else end + random.choice([0, 20, 400])
+            start = end if end < start or random.random() < 0.03 else start
+            if random.random() < 0.1 or (number == 1 and second % 1_500 < 800):
+                continue
+            if is_polled:
+                ends.append(log_end_row(at, end, topic, partition, start=start))
+            if not is_polled or random.random() < 0.1:
+                one = {"topic": topic, "partition": partition, "end_offset": end - 30, "current_lag": 30}
+                late = random.choice([0, 0, 5, 70])
+                events.append(event_row(at, "ok", consumer="e", late=late, partition_count=2, listed=[one]))
+    return ends, events
+
+
+def _random_groups(random: Random) -> tuple[Rows, Rows]:
+    """Make the commits and members of six groups. One commits only on some partitions, two have no members."""
+    commits, members = Rows(), Rows()
+    for consumer in map(str, range(6)):
+        read, has_members = random.sample(_LOGS, 4), consumer < "4"
+        for topic, partition in read[consumer == "0" :]:
+            offset, stalls_at = random.randrange(600), random.randrange(_BEGIN, _STOP + 7_200)
+            for second in range(_BEGIN, min(stalls_at, _STOP), random.choice([15, 50, 700])):
+                offset = max(0, offset + random.choice([0, 10, 80, 80, -50]))
+                committed = None if not has_members and random.random() < 0.02 else offset
+                commits.append(commit_row(second + random.randrange(15), consumer, committed, topic, partition))
+        at = _BEGIN - 100
+        for generation in range(8 if has_members else 0):
+            topics = random.choice(["abcd", "abcd", "ab", "cd", ""])
+            owned = [place for place in read if place[0] in topics]
+            members += member_rows(at, consumer, generation, {"x": owned[::2], "y": owned[1::2]} if topics else {})
+            at += random.choice([0, 30, 90, 120, 1_500]) + random.randrange(30)
+    return commits, members
 
 
 def test_a_changed_state_at_the_end_of_a_day_changes_the_next_day() -> None:

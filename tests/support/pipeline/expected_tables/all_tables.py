@@ -8,7 +8,7 @@ from typing import Any
 
 from support.pipeline.expected_tables.archive_lines import Event, events_rows, partitions_rows, read_archive
 from support.pipeline.expected_tables.calendar_ms import day_text
-from support.pipeline.expected_tables.commits import Assignment, Commit, offsets_minute, rebalances
+from support.pipeline.expected_tables.commits import Assignment, Commit, rebalances
 from support.pipeline.expected_tables.groups_of_commits import (
     GroupDay,
     group_day,
@@ -90,7 +90,6 @@ def derived_tables(events: list[Event], records: Records, rules: Rules) -> dict[
         "verdict_runs": verdict_runs(events, rules.silence_ms),
         "incidents": incidents(events, rules.silence_ms),
         "status_intervals": status_intervals(events, rules.silence_ms),
-        "offsets_minute": offsets_minute(records.commits),
         "partition_lag_minute": partition_lags,
         "rebalances": rebalances(records.assignments),
     }

@@ -1,10 +1,10 @@
-"""The records of ``__consumer_offsets`` as the tables hold them, and the table ``offsets_minute``."""
+"""The records of ``__consumer_offsets`` as the tables hold them, and the table ``rebalances``."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from support.pipeline.expected_tables.calendar_ms import day_text, minute_of
+from support.pipeline.expected_tables.calendar_ms import day_text
 from support.pipeline.expected_tables.log_ends import Log, LogEndRow, Sample
 
 Rows = list[dict[str, Any]]
@@ -106,29 +106,6 @@ def _assignment(rows: Rows) -> Assignment:
 
 def _owner(row: Mapping[str, Any]) -> str:
     return str(row.get("client_host") or row.get("client_id") or row["member_id"])
-
-
-# --- offsets_minute ---
-
-
-def offsets_minute(commits: Iterable[Commit]) -> Rows:
-    """Make a row for each partition and minute with a commit. A deletion is no commit."""
-    minutes = defaultdict[tuple[Reader, int], list[int]](list)
-    for commit in commits:
-        if commit.offset is not None:
-            minutes[commit.reader, minute_of(commit.at_ms)].append(commit.offset)
-    return [
-        {
-            **reader._asdict(),
-            "minute": minute,
-            "count": len(offsets),
-            "offset_sum": sum(offsets) if -(2**63) <= sum(offsets) < 2**63 else None,
-            "offset_first": offsets[0],
-            "offset_last": offsets[-1],
-            "day": day_text(minute),
-        }
-        for (reader, minute), offsets in minutes.items()
-    ]
 
 
 # --- rebalances ---

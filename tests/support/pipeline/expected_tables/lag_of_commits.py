@@ -43,17 +43,17 @@ def partition_lag_minute(
     rows = []
     for reader, records in readers.items():
         told = owners.get(reader.group, [])
-        for moment_ms, newest, count in _moments(reader, records, samples):
+        for moment_ms, newest, offsets in _moments(reader, records, samples):
             owner = _owner(told, reader, moment_ms)
             is_late = newest.offset is not None and moment_ms - newest.at_ms > _FORGOTTEN_MS
-            if owner is None and not count and (is_late or newest.offset is None) and newest.at_ms != moment_ms:
+            if owner is None and not offsets and (is_late or newest.offset is None) and newest.at_ms != moment_ms:
                 continue
             known = _log_end(reader.log, newest.offset, moment_ms, samples, longest_ms)
             row = _row(reader, moment_ms, newest, known, longest_ms)
             is_left = newest.offset is not None and _is_left(reader, told, newest.at_ms, moment_ms)
             state = "LEFT" if is_left else _state(newest, known, owner)
             unknown = {"lag": None, "lag_seconds": None, "method": "unknown"} if state else {}
-            rows.append({**row, **unknown, "commits": count, "owner": owner, "state": state})
+            rows.append({**row, **unknown, **_summed(offsets), "owner": owner, "state": state})
     return rows
 
 
@@ -86,8 +86,18 @@ def _is_left(reader: Reader, told: Sequence[Assignment], committed_ms: int, at_m
     return unread_ms >= _LEFT_AFTER_MS and at_ms - silent_since >= _LEFT_AFTER_MS
 
 
-def _moments(reader: Reader, records: Sequence[Commit], samples: LogEnds) -> list[tuple[int, Commit, int]]:
-    """Return the moment of each row, the newest record at that moment, and the number of commits in its minute.
+def _summed(offsets: Sequence[int]) -> dict[str, int | None]:
+    """Return the values that come from the offsets of a minute, in the order of the log."""
+    return {
+        "commits": len(offsets),
+        "offset_sum": sum(offsets) if offsets and _fits(sum(offsets)) else None,
+        "offset_first": offsets[0] if offsets else None,
+        "offset_last": offsets[-1] if offsets else None,
+    }
+
+
+def _moments(reader: Reader, records: Sequence[Commit], samples: LogEnds) -> list[tuple[int, Commit, list[int]]]:
+    """Return the moment of each row, the newest record at that moment, and the offsets committed in its minute.
 
     Before the first record, there is a record without an offset at the beginning of time.
     """
@@ -105,9 +115,10 @@ def _moments(reader: Reader, records: Sequence[Commit], samples: LogEnds) -> lis
     for minute in sorted(minutes.keys() | sampled.keys()):
         if minute in minutes:
             newest = max(minutes[minute], key=lambda one: (one.at_ms, one.log_offset))
-            found.append((newest.at_ms, newest, sum(one.offset is not None for one in minutes[minute])))
+            offsets = [one.offset for one in minutes[minute] if one.offset is not None]
+            found.append((newest.at_ms, newest, offsets))
         else:
-            found.append((sampled[minute], newest, 0))
+            found.append((sampled[minute], newest, []))
     return found
 
 
