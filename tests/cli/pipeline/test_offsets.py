@@ -64,10 +64,10 @@ _FILES = ["--source", "parquet", "--input", "there"]
             "--to webhook= must be an http:// or https:// address",
         ),
         (
-            [*_KAFKA, "--judge", "stale", "--to", "webhook=https://h/a,b,tabels=x,stdout,tables"],
+            [*_KAFKA, "--judge", "stale", "--to", "webhook=https://h/a,b,tabless=x,stdout,tables"],
             "--to tables needs --judge burrow",
         ),
-        ([*_KAFKA, "--judge", "burrow", "--to", "karrot=http://k,tabels"], "'karrot=…' is no receiver"),
+        ([*_KAFKA, "--judge", "burrow", "--to", "karrot=http://k,tabless"], "'karrot=…' is no receiver"),
         ([*_KAFKA, "--conf", "spark.jars=https://h/a.jar,{directory}/a.jar"], "/a.jar does not exist"),
         ([*_KAFKA, "--judge", "burrow", "--rules=colour=blue"], "'colour' is not a rule of Burrow"),
     ],
