@@ -181,10 +181,13 @@ class Transaction(ABC):
         """Give new events another log id: other events may have had their numbers. Stored events keep their id."""
         self.log_id = uuid.uuid4().hex
         self._execute(f"DELETE FROM earlier_ids WHERE last_seq < (SELECT min(seq) FROM {self._events_table})")
-        # Without events since the previous change, the id before the change stays.
+        # Without events since the previous change, the row of the id before it stays. The id has the row 0, which is no
+        # event's row, because the log can have lost all events with the id.
         self._execute(
-            "INSERT INTO earlier_ids SELECT ?, log_id, ? FROM log WHERE true ON CONFLICT DO NOTHING",
-            *(self.last_seq, self.last_seq),
+            "INSERT INTO earlier_ids SELECT CASE WHEN EXISTS (SELECT 1 FROM earlier_ids WHERE last_seq = ?) THEN 0 "
+            "ELSE CAST(? AS bigint) END, log_id, ? FROM log WHERE true "
+            "ON CONFLICT (last_seq) DO UPDATE SET log_id = excluded.log_id, given_seq = excluded.given_seq",
+            *(self.last_seq, self.last_seq, self.last_seq),
         )
         self._execute(f"UPDATE reporters SET log_id = '{self.log_id}' WHERE log_id = (SELECT log_id FROM log)")
         self._execute(f"UPDATE log SET log_id = '{self.log_id}'")

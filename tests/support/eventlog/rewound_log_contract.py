@@ -158,6 +158,28 @@ class RewoundLogContract:
         assert lost_events(log) == 0
         log.close()
 
+    def test_the_loss_of_every_event_since_the_last_change_of_the_id_is_counted(
+        self, open_log: OpenLog, keep_copy: KeepCopy, clock: ManualClock, tmp_path: Path
+    ) -> None:
+        place = tmp_path / "archive"
+        log = open_log()
+        append(log, "a", "b")
+        log.compare({log.log_id: 3})  # any reason for another id
+        restore = keep_copy()
+        append(log, "lost-1", "lost-2")
+        archive_now(archive_feed(log, clock, place))
+        told = ids(log)
+        log.close()
+        restore()
+        log = open_log()
+        before = lost_events(log)
+        append(log, "new-1")
+        archive_now(archive_feed(log, clock, place))
+        assert lost_events(log) - before == 2
+        assert ids(log)[:2] == told[:2]
+        assert ids(log)[2] not in told
+        log.close()
+
     def test_an_archive_ahead_of_the_log_begins_another_id_and_its_lost_events_are_counted_once(
         self, open_log: OpenLog
     ) -> None:
