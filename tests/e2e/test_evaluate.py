@@ -51,10 +51,10 @@ def _gauge(port: int, name: str) -> float:
 
 
 def _alerts(logs: Path) -> list[tuple[str, str]]:
-    """The states and ids of the alerts on the group that the jobs have printed."""
+    """The states and ids of the alerts on the group that the jobs have printed. A killed job can repeat a line."""
     lines = [line for each in logs.glob("offsets*") for line in each.read_text().splitlines()]
     told = [json.loads(line) for line in lines if line.startswith('{"state"')]
-    return [(each["state"], each["id"]) for each in told if each["group"] == GROUP]
+    return list(dict.fromkeys((each["state"], each["id"]) for each in told if each["group"] == GROUP))
 
 
 def _published(kafka: Kafka, topic: str = VERDICTS) -> list[EventLine]:
