@@ -38,6 +38,9 @@ _MINUTE_MS: Final = 60_000
 _MS: Final = timedelta(milliseconds=1)
 _COMMIT, _OWNER, _POLL, _VERDICT = range(4)
 _ROWS_AT_ONCE: Final = 200_000
+_READERS_AT_ONCE: Final = 500
+"""So many readers can have 720,000 rows of a day, which take some 300 MB until they are written."""
+
 _NO_START: Final = -(2**63)
 """Stands for an unknown log start: no offset is lower."""
 
@@ -166,7 +169,17 @@ def _lags(
     batches: Iterable[pa.RecordBatch], *, since_ms: int, longest_ms: int, topics_read: GroupTopics
 ) -> Iterator[pa.RecordBatch]:
     for table in whole_keys(batches, "log", _ROWS_AT_ONCE):
-        yield from _lags_of_logs(table, since_ms, longest_ms, topics_read).to_batches()
+        for part in _parts(table):
+            yield from _lags_of_logs(part, since_ms, longest_ms, topics_read).to_batches()
+
+
+def _parts(table: pa.Table) -> Iterator[pa.Table]:
+    """Yield tables of about `_READERS_AT_ONCE` readers: all samples, with the rows of some groups."""
+    log, group = ints(table, "log"), _groups(table)
+    readers = sum(len(np.unique(group[each])) for each in np.split(np.arange(len(log)), np.flatnonzero(begins(log))))
+    parts = readers // _READERS_AT_ONCE + 1
+    for part in range(parts):
+        yield table.filter(pa.array((group < 0) | (group % parts == part))) if parts > 1 else table
 
 
 def _lags_of_logs(table: pa.Table, since_ms: int, longest_ms: int, topics_read: GroupTopics) -> pa.Table:
@@ -251,19 +264,28 @@ def _samples(table: pa.Table, log: Ints, at: Ints, longest_ms: int) -> _Samples:
 
 
 def _is_overtaken(log: Ints, at_ms: Ints, end: Ints) -> Bools:
-    """Whether a log end is below one of the minute before it. The loop takes a step per sample of a minute."""
-    found = np.zeros(len(log), np.bool_)
-    for back in range(1, len(log)):
-        is_near = (log[back:] == log[:-back]) & (at_ms[back:] - at_ms[:-back] <= BEHIND_MS)
-        if not is_near.any():
-            break
-        found[back:] |= is_near & (end[:-back] > end[back:])
+    """Whether a log end is below one of the minute before it. A minute can have a sample of each of many groups."""
+    is_first, highest, found = begins(log), end.copy(), np.zeros(len(log), np.bool_)
+    before = _newest(log, at_ms, log, at_ms - BEHIND_MS - 1)
+    begin = np.maximum(before + 1, np.flatnonzero(is_first)[np.cumsum(is_first) - 1])
+    count, width = np.arange(len(log)) - begin + 1, 1
+    while (count >= width).any():  # ``highest`` is the maximum of ``width`` ends: two of them cover a minute
+        of = np.flatnonzero((count >= width) & (count < 2 * width))
+        found[of] = np.maximum(highest[of], highest[begin[of] + width - 1]) > end[of]
+        highest[width:] = np.maximum(highest[width:], highest[:-width])
+        width *= 2
     return found
+
+
+def _groups(table: pa.Table) -> Ints:
+    """Number the groups from 0 on. A sample has -1."""
+    groups: Ints = table.column("consumer").dictionary_encode().combine_chunks().indices.fill_null(-1).to_numpy()
+    return groups.astype(np.int64)
 
 
 def _readers(table: pa.Table, log: Ints, at: Ints) -> tuple[Ints, Ints]:
     """Number the readers in the rows ``at``. Return the reader of each row, and the first row of each reader."""
-    group = table.column("consumer").combine_chunks().dictionary_encode().indices.fill_null(0).to_numpy()[at]
+    group = _groups(table)[at]
     pairs = log[at] * (group.max(initial=0) + 1) + group
     _, first, numbered = np.unique(pairs, return_index=True, return_inverse=True)
     reader = np.zeros(len(log), np.int64)
