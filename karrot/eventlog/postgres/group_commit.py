@@ -51,11 +51,14 @@ _SETTLE = (
     "UPDATE log SET log_ms = %s, wall_ms = %s, first_seq = %s, last_seq = %s, groups = %s, log_end_bytes = %s, "
     "block = %s, block_bytes = %s, block_ms = %s, run = %s"
 )
-_RUN = "SELECT extract(epoch FROM pg_postmaster_start_time()) || ' ' || 'log'::regclass::oid"
-"""Selects the run of the server, and the number of the table ``log``.
+_RUN = (
+    "SELECT concat_ws(' ', extract(epoch FROM pg_postmaster_start_time()), oid, pg_relation_filenode('log')) "
+    "FROM pg_database WHERE datname = current_database()"
+)
+"""Selects the run of the server, and the numbers of the database and of the file of the table ``log``.
 
-A server that was promoted or restored from a backup has another start, and a restored schema has other tables. Every
-role may read both, also on managed services.
+A server that was promoted or restored from a backup has another start, a copy of the database has another number, and a
+table that was restored or truncated has another file. Every role may read them, also on managed services.
 """
 
 

@@ -111,3 +111,47 @@ def test_after_a_synchronous_failover_and_a_restart_nothing_is_lost_and_nothing_
         assert len({each.log_id for each in stored_events(log)}) == 3
         assert lost_events(log) == 0
         wait_for(lambda: idle.log_id == log.log_id)  # a replica without posts learns the id too
+
+
+def test_a_copy_of_the_database_on_the_same_server_gives_no_id_again() -> None:
+    clock, told = ManualClock(), list[str]()
+    with running_postgres() as server:
+
+        def administer(*statements: str) -> None:
+            with server.connect() as connection:
+                for statement in statements:
+                    connection.execute(statement)
+
+        with log_on([server], clock) as log:
+            append(log, "a")
+        administer(f"CREATE DATABASE copy TEMPLATE {DATABASE}")
+        with log_on([server], clock) as log:
+            append(log, "lost")
+            told = ids(log)
+        administer(f"DROP DATABASE {DATABASE}", f"ALTER DATABASE copy RENAME TO {DATABASE}")
+        with log_on([server], clock) as log:
+            append(log, "new")
+            assert ids(log)[0] == told[0]
+            assert ids(log)[1] not in told
+
+
+def test_rows_that_were_put_back_into_emptied_tables_give_no_id_again() -> None:
+    clock = ManualClock()
+    with running_postgres() as server:
+        tables = "karrot.log", "karrot.events", "karrot.groups"
+        with log_on([server], clock) as log:
+            append(log, "a")
+        with server.connect(DATABASE) as connection:
+            for number, table in enumerate(tables):
+                connection.execute(f"CREATE TABLE kept_{number} AS SELECT * FROM {table}")
+        with log_on([server], clock) as log:
+            append(log, "lost")
+            told = ids(log)
+        with server.connect(DATABASE) as connection:
+            for number, table in enumerate(tables):
+                connection.execute(f"TRUNCATE {table}")
+                connection.execute(f"INSERT INTO {table} SELECT * FROM kept_{number}")
+        with log_on([server], clock) as log:
+            append(log, "new")
+            assert ids(log)[0] == told[0]
+            assert ids(log)[1] not in told
