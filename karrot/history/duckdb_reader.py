@@ -5,6 +5,7 @@ table at one version.
 """
 
 import glob
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -39,6 +40,9 @@ _INTERRUPTED: Final = "Query interrupted"
 
 _SOURCE: Final = "read_parquet($files, union_by_name = true, hive_partitioning = false, filename = true)"
 """Different versions of Karrot can have written the days. A column that a file lacks is NULL in its rows."""
+
+_MISSING: Final = re.compile(r'Referenced column "(\w+)" not found')
+"""DuckDB's error if no file has a column."""
 
 _FILES = "SELECT DISTINCT filename FROM {table} WHERE true{named}"
 
@@ -107,6 +111,9 @@ class TablesAtOneTime:
             for path, file in files.items():
                 if not Path(path).exists():
                     raise FileGone(f"{place}/{file.path}") from error
+            if missing := _MISSING.search(str(error)):
+                cause = f"{place} has no column {missing[1]}, because an older Karrot wrote it"
+                raise HistoryError(f"{cause}: run karrot pipeline run --once --only derive") from error
             message = str(error).split("\n\n", 1)[0].replace("\n", " ")  # without its excerpt of the query
             cure = "" if table in STREAMED else ": if an older Karrot wrote it, derive it again"
             raise HistoryError(f"{place} cannot be read ({message}){cure}") from error
