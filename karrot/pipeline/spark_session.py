@@ -100,22 +100,20 @@ def session(
     conf: Mapping[str, str] | None = None,
     *,
     name: str = "karrot",
-    environ: MutableMapping[str, str] = os.environ,
+    environ: MutableMapping[str, str] | None = None,
 ) -> "SparkSession":
     """Return spark-submit's session if spark-submit started this process, else a new one (by default ``local[*]``).
 
-    ``conf`` overrides the settings of this module. pyspark reads ``environ``, so this function adds the variables that
-    pyspark needs. Raises `SparkUnavailable` and `SettingTooLate`.
+    ``conf`` overrides the settings of this module. pyspark reads ``environ`` (by default this process's), so this
+    function adds the variables that pyspark needs. Raises `SparkUnavailable` and `SettingTooLate`.
     """
+    environ = os.environ if environ is None else environ  # as a default, help() would print its secrets
     asked = dict(conf or {})
     submitted = is_submitted(environ)
     if submitted:
         _require_in_time(master, asked)
     else:
-        if importlib.util.find_spec("pyspark") is None:
-            raise SparkUnavailable(
-                "The pipeline runs on PySpark, which is not installed: pip install 'karrot-burrow[spark]'."
-            )
+        require_pyspark()
         require_java(environ)
         # Without this variable, the workers can run another python3 that has no pyarrow.
         environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -186,6 +184,14 @@ def has_logging(environ: Mapping[str, str], asked: Mapping[str, str]) -> bool:
     places = (environ.get("SPARK_CONF_DIR"), home and f"{home}/conf")
     has_file = any(place and any(Path(place).glob("log4j2*.properties")) for place in places)
     return has_file or "log4j" in asked.get("spark.driver.extraJavaOptions", "")
+
+
+def require_pyspark() -> None:
+    """Raise `SparkUnavailable` if PySpark is not installed."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise SparkUnavailable(
+            "The pipeline runs on PySpark, which is not installed: pip install 'karrot-burrow[spark]'."
+        )
 
 
 def require_java(environ: Mapping[str, str] = os.environ) -> int:

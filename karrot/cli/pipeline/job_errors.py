@@ -56,10 +56,15 @@ class JobCommand(click.Command):
     """A command that ends with a message if its input is unreadable, its tables are locked, or its job fails."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        from karrot.pipeline.spark_session import SparkUnavailable, require_pyspark
+
         try:
+            require_pyspark()  # the receivers and the errors of the jobs import pyspark before Spark starts
             return super().invoke(ctx)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
+        except SparkUnavailable as error:
+            raise Refused(str(error)) from error
         except Exception as error:
             if (failure := explained(error, ctx.params)) is None:
                 raise

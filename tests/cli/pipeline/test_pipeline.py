@@ -1,3 +1,4 @@
+import os
 import signal
 import subprocess
 import sys
@@ -47,9 +48,22 @@ def test_a_spark_setting_must_be_a_pair() -> None:
     assert "'spark.x' is not KEY=VALUE" in said
 
 
-def test_a_machine_without_pyspark_gets_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyspark", None)
-    assert _run(env={"PYSPARK_GATEWAY_PORT": None}) == (
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run --archive a",
+        "offsets --cluster c --bootstrap-servers 127.0.0.1:9",
+        "offsets --cluster c --bootstrap-servers 127.0.0.1:9 --judge stale --to webhook=http://127.0.0.1:9",
+    ],
+)
+def test_a_machine_without_pyspark_gets_the_package_to_install(command: str) -> None:
+    program = "import sys; sys.modules['pyspark'] = None; from karrot.cli import main; main()"
+    asked = ["pipeline", *command.split(), "--tables", "t"]
+    environ = {name: text for name, text in os.environ.items() if name != "PYSPARK_GATEWAY_PORT"}
+    done = subprocess.run(
+        [sys.executable, "-c", program, *asked], env=environ, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (
         2,
         "karrot: The pipeline runs on PySpark, which is not installed: pip install 'karrot-burrow[spark]'.\n",
     )
