@@ -19,6 +19,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
 
     from karrot.pipeline.derive.incidents import incidents as incidents
@@ -72,7 +74,7 @@ class OpenTables(Mapping[str, "DataFrame"]):
         return len(self.tables.kept)
 
 
-def open(spark: "SparkSession", url: str) -> OpenTables:  # noqa: A001 (karrot.tables.open)
+def open(spark: "SparkSession", place: "str | Path") -> OpenTables:  # noqa: A001 (karrot.tables.open)
     """Open the tables at a local path or a URL (``s3://…``, ``hdfs://…``), all as the last ``derive`` left them.
 
     They do not change any more, but ``karrot pipeline run`` deletes the files of old versions after 24 hours. Raises
@@ -82,9 +84,9 @@ def open(spark: "SparkSession", url: str) -> OpenTables:  # noqa: A001 (karrot.t
     from karrot.pipeline.store.table_files import Tables  # noqa: PLC0415 (pyspark is an extra)
 
     _require_utc(spark)
-    found = Tables.at(spark, url).together(spark)
+    found = Tables.at(spark, str(place)).together(spark)
     if not any(found.kept.values()):
-        raise FileNotFoundError(f"{url} has no tables with rows: give it --tables of karrot pipeline run")
+        raise FileNotFoundError(f"{place} has no tables with rows: give it --tables of karrot pipeline run")
     return OpenTables(spark, found)
 
 
@@ -99,6 +101,7 @@ def __getattr__(name: str) -> Any:
         _require_utc(first.sparkSession)
         return found(first, *more, **named)
 
+    transform.__module__ = __name__  # help() lists only this module's functions
     return transform if home != "spark_session" and not isinstance(found, type) else found
 
 

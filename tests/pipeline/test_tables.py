@@ -1,5 +1,7 @@
 import datetime as dt
 import inspect
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,7 +45,7 @@ def test_the_open_tables_stay_as_the_last_derive_left_them(spark: SparkSession, 
 
 def test_every_table_can_be_read_and_is_empty_without_rows(spark: SparkSession, tmp_path: Path) -> None:
     _lags(tmp_path, 1)
-    tables = karrot.tables.open(spark, str(tmp_path))
+    tables = karrot.tables.open(spark, tmp_path)
     assert sorted(tables) == sorted(TABLES)
     assert len(tables) == len(TABLES)
     assert {name: tables[name].columns for name in tables} == {
@@ -81,6 +83,14 @@ def test_each_transform_has_its_name_its_signature_and_its_docstring() -> None:
         assert isinstance(found, type) or inspect.signature(found).parameters
     with pytest.raises(AttributeError, match="no attribute 'lag_hour'"):
         karrot.tables.lag_hour  # noqa: B018
+
+
+def test_help_lists_the_transforms_and_shows_no_environment_variable() -> None:
+    program = "import pydoc, karrot.tables; print(pydoc.plain(pydoc.render_doc(karrot.tables)))"
+    environ = {**os.environ, "AWS_SECRET_ACCESS_KEY": "secret-of-a-test"}
+    done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True)
+    assert {"lag_minute(", "slo_daily(", "decode_offsets("} <= {*re.findall(r"^    (\w+\()", done.stdout, re.MULTILINE)}
+    assert "secret-of-a-test" not in done.stdout
 
 
 def test_the_import_needs_no_pyspark() -> None:
