@@ -43,6 +43,10 @@ _TO_DO: Final = (
         re.compile(r"AccessDenied|Access Denied|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch"),
         "Check the credentials, and that they may list, read, write and delete objects below this prefix.",
     ),
+    (
+        re.compile(r"S3AFileSystem not found"),
+        "Spark has no client for S3: add hadoop-aws in --conf spark.jars.packages, as docs/pipeline.md says.",
+    ),
     (re.compile(r"NoSuchBucket|Bucket does not exist"), "Create the bucket, or correct its name."),
 )
 """Patterns of Spark's messages, each with a remedy."""

@@ -86,6 +86,10 @@ def test_a_text_without_an_error_is_shown_by_its_first_line() -> None:
             "org.apache.hadoop.fs.s3a.UnknownStoreException: `s3a://lagg/t': Bucket does not exist",
             "UnknownStoreException: `s3://lagg/t': Bucket does not exist. Create the bucket, or correct its name.",
         ),
+        (
+            "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found",
+            "S3AFileSystem not found. Spark has no client for S3: add hadoop-aws in --conf spark.jars.packages, as",
+        ),
     ],
 )
 def test_a_known_error_says_what_to_do(said: str, to_do: str) -> None:
