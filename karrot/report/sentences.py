@@ -331,7 +331,10 @@ def _silent_days(findings: Findings) -> Iterator[Advice]:
 def _unknown_lags(findings: Findings) -> Iterator[Advice]:
     if findings.unknown:
         what = Markup("Find out why the lag of some partitions is not known")
-        why = Markup("{}, and no sum has these partitions. See <code>state</code> in the table partition_lag_minute.")
+        why = Markup(
+            "{}, and no sum has these partitions. In the table lag_minute, these minutes have no <code>lag_max</code>, "
+            "or a <code>coverage</code> below 1."
+        )
         yield Advice("other", what, why.format(_not_known(findings)))
 
 

@@ -123,6 +123,7 @@ def test_an_unknown_lag_is_not_called_no_lag() -> None:
     known = "No group had any lag in the partitions whose lag is known. 3 groups had partitions whose lag is not known."
     assert text.count(known) == 2
     assert "Find out why the lag of some partitions is not known" in text
+    assert "In the table lag_minute, these minutes have no lag_max, or a coverage below 1." in text
     assert "No group had any lag." not in text
 
 
