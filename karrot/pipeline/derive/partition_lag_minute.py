@@ -383,7 +383,8 @@ def _seconds_since(crossed: _Samples, position: Ints, at_ms: Ints) -> tuple[Floa
     is_known = crossed.is_followed & (grown > 0) & fits & also_fits
     share = np.divide(since, grown, out=np.zeros(len(at_ms)), where=is_known)
     ended_ms = crossed.at_ms + share * (crossed.next_ms - crossed.at_ms)
-    return np.maximum(np.floor((at_ms - ended_ms) / 1000 * 1000 + 0.5) / 1000, 0.0), is_known
+    seconds = (at_ms - ended_ms) / 1000
+    return np.maximum(np.floor(seconds * 1000 + 0.5) / 1000, 0.0), is_known
 
 
 def _is_left(names: pa.Table, topics_read: GroupTopics, rows: _Rows, committed: _Commits) -> Bools:
