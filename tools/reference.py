@@ -262,6 +262,7 @@ def _bounds() -> str:
 _DELTA = """\
 -- The tables of karrot pipeline for Amazon Athena (engine 3). Athena runs one statement at a time.
 -- They are Delta Lake tables: Athena reads the columns, the days and the newest version from the log of each table.
+-- A table that has never had a row has no log: leave it out until then. The view needs partition_lag_minute.
 -- Athena refuses COMMENT in these statements. The comments of the columns are in the log of each table, too.
 
 CREATE DATABASE IF NOT EXISTS {{ database }};

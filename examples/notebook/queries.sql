@@ -8,7 +8,7 @@ FROM delta_scan('tables/skew_minute') WHERE max_share > 0.7 GROUP BY ALL ORDER B
 SELECT cluster, consumer, minutes_measured AS measured, minutes_within_target AS within_target, round(burn_rate, 1) AS burn,
     worst_partition FROM delta_scan('tables/slo_daily') ORDER BY burn DESC, consumer LIMIT 3;
 
--- partition_lag_minute: which partition has lag, how much, and who owns it?
+-- partition_lag_minute: which partition has lag, how much, and who owns it? (after karrot pipeline offsets; make history has no commits)
 SELECT strftime(minute, '%H:%M') AS "at", partition, committed_offset AS committed, end_offset AS log_end, lag,
     round(lag_seconds) AS behind_s, method, commits, owner FROM delta_scan('tables/partition_lag_minute')
 WHERE consumer = 'super-streamer' AND partition < 2 AND minute::TIME IN ('10:11', '10:14', '10:20') ORDER BY partition, "at";
