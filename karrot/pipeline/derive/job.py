@@ -13,19 +13,19 @@ the derived tables into the note, so that readers of several tables see the tabl
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, timedelta
 from functools import partial, reduce
-from operator import or_
 from typing import Final, NamedTuple
 
 import structlog
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from karrot.history.days_with_data import Derived, Note
+from karrot.pipeline.derive.day_pieces import DAY_HOURS, HOUR, Pieces, is_in, piece_digests, replace_pieces
 from karrot.pipeline.derive.lag_minute import group_lags, lag_minute, merged, spread
 from karrot.pipeline.derive.lag_seconds import by_hindsight, is_inexact
 from karrot.pipeline.derive.rates_minute import rates_minute, whole_listings
@@ -34,7 +34,7 @@ from karrot.pipeline.derive.slo_daily import Objective, slo_daily
 from karrot.pipeline.derive.status_intervals import verdict_runs
 from karrot.pipeline.derive.status_intervals_and_incidents import derive_history
 from karrot.pipeline.derive.tables_from_commits import DayHandover, PartitionLagJob
-from karrot.pipeline.schemas_and_conversions import DERIVED, PIECE_HOURS, UNIQUE_BY, piece_of
+from karrot.pipeline.schemas_and_conversions import DERIVED, PIECE_HOURS, UNIQUE_BY
 from karrot.pipeline.store.table_files import (
     SOURCES,
     WATCHED,
@@ -47,69 +47,11 @@ from karrot.pipeline.store.table_files import (
 )
 
 _DAY: Final = timedelta(days=1)
-_HOUR: Final = timedelta(hours=1)
-_DAY_HOURS: Final = 24
 _VERSION: Final = 2
 """The version of the rules in this code. If it changes, ``derive`` makes every day again."""
 
 _AT_ONCE: Final = 8
 """How many days one Spark job derives."""
-
-
-class Pieces(NamedTuple):
-    """Consecutive pieces of a day: from the hour ``begins`` until before the hour ``ends``. ``is_one``: in one file."""
-
-    day: date
-    begins: int = 0
-    ends: int = _DAY_HOURS
-    is_one: bool = False
-
-    @property
-    def since(self) -> datetime:
-        return datetime.combine(self.day, time(), UTC) + self.begins * _HOUR
-
-    @property
-    def until(self) -> datetime:
-        return datetime.combine(self.day, time(), UTC) + self.ends * _HOUR
-
-
-def is_in(pieces: Iterable[Pieces], at: str, margin: timedelta = timedelta(0)) -> Column:
-    """Whether a timestamp lies in one of these pieces, or at most ``margin`` before or after it."""
-    column = F.col(at)
-    return reduce(
-        or_, ((column >= F.lit(each.since - margin)) & (column < F.lit(each.until + margin)) for each in pieces)
-    )
-
-
-def replace_pieces(tables: Tables, rows: DataFrame, table: str, pieces: Collection[Pieces]) -> None:
-    """Replace pieces of a table by ``rows``, which have the column ``piece`` or ``minute``."""
-    chosen = {(each.day, hour) for each in pieces for hour in range(each.begins, each.ends, PIECE_HOURS)}
-    hour = F.col("piece") if "piece" in rows.columns else piece_of("minute")
-    is_one = F.col("day").isin([each.day for each in pieces if each.is_one])
-    placed = rows.withColumn("piece", F.when(is_one, 0).otherwise(hour))
-    tables.replace_days(placed, table, {day for day, _ in chosen}, pieces=chosen)
-
-
-def piece_digests(
-    day: date, files: Iterable[str], first_ms: Mapping[tuple[date, str], int], margin: timedelta
-) -> dict[int, str]:
-    """Return a digest for each piece of a day, by its first hour: of the files on which the piece depends.
-
-    ``files`` are all files of events and partitions of the day. ``first_ms`` is the time of the first row of a day in a
-    batch, which is given as ``table/batch_id``. The rows of a piece depend on events until ``margin`` after its end.
-    """
-    pieces = (Pieces(day, hour, hour + PIECE_HOURS) for hour in range(0, _DAY_HOURS, PIECE_HOURS))
-    ends_ms = {piece.begins: int((piece.until + margin).timestamp() * 1000) for piece in pieces}
-    begins_ms = {file: first_ms.get((day, _batch_of(file)), 0) for file in files}
-    return {
-        hour: digest(file for file, at_ms in begins_ms.items() if at_ms < end_ms) for hour, end_ms in ends_ms.items()
-    }
-
-
-def _batch_of(file: str) -> str:
-    """Return ``table/batch_id`` from a path such as ``events/batch_id=run-1.6f3a/day=2026-11-20/part-….parquet``."""
-    table, folder, *_ = file.split("/")
-    return f"{table}/{folder.removeprefix('batch_id=').partition('.')[0]}"
 
 
 _log = structlog.get_logger(__name__)
@@ -188,10 +130,10 @@ def derive(
         on_progress(f"deriving {chunk[0].day} to {chunk[-1].day}")
         _derive_pieces(sources, lags, rules, chunk)
     # These pieces have a midnight with changed samples on its other side.
-    reach = min(_DAY_HOURS, -(rules.longest // -(PIECE_HOURS * _HOUR)) * PIECE_HOURS)
+    reach = min(DAY_HOURS, -(rules.longest // -(PIECE_HOURS * HOUR)) * PIECE_HOURS)
     earlier = (day - _DAY for day, each in done.items() if each.head != before.get(day, nothing).head)
     later = (day + _DAY for day, each in done.items() if each.tail != before.get(day, nothing).tail)
-    beside = [*(Pieces(day, _DAY_HOURS - reach) for day in earlier), *(Pieces(day, 0, reach) for day in later)]
+    beside = [*(Pieces(day, DAY_HOURS - reach) for day in earlier), *(Pieces(day, 0, reach) for day in later)]
     if kept := {
         each if (note.days | done).get(each.day, nothing).pieces else Pieces(each.day, is_one=True)
         for each in beside

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from karrot.history.delta_tables import data_files, open_table
+from karrot.pipeline.derive.day_pieces import piece_digests
 from karrot.pipeline.derive.incidents import incidents, without_summary
-from karrot.pipeline.derive.job import DeriveRules, derive, piece_digests
+from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.derive.status_intervals import status_intervals, verdict_runs
 from karrot.pipeline.store.table_files import Tables
 from support.pipeline.event_rows import event_of_row, event_row, events_frame, partitions_frame, write_events
