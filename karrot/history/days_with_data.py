@@ -22,7 +22,8 @@ class Derived(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``head`` and ``tail`` are the numbers of samples near its first and its last midnight. ``mark`` is a hash of the
     commits and samples with which the next day's lags begin. ``pieces`` has the digest of each piece, by its first
-    hour: of the files on which the piece depends. It is empty if the whole day is one piece.
+    hour: of the files on which the piece depends. It is empty if the whole day is one piece. ``sizes`` is a hash of the
+    numbers of partitions of the topics that have lag from commits, if the day has no events.
     """
 
     files: str
@@ -30,6 +31,7 @@ class Derived(msgspec.Struct, frozen=True, omit_defaults=True):
     tail: int = 0
     mark: str = ""
     pieces: dict[int, str] = {}
+    sizes: str = ""
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):

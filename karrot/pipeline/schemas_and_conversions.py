@@ -396,7 +396,7 @@ DERIVED: Final[Mapping[str, StructType]] = {
 }
 """The derived tables: ``derive`` makes them day by day, or piece by piece."""
 
-PIECES: Final = frozenset({"lag_minute", "verdict_runs", "rates_minute", "skew_minute"})
+PIECES: Final = frozenset({"lag_minute", "verdict_runs", "rates_minute", "skew_minute", "partition_lag_minute"})
 """The derived tables whose days can have four pieces of six hours: see `karrot.pipeline.derive.job`."""
 
 PIECE_HOURS: Final = 6

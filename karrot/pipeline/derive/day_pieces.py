@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from functools import reduce
 from operator import or_
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -23,6 +23,11 @@ class Pieces(NamedTuple):
     begins: int = 0
     ends: int = DAY_HOURS
     is_one: bool = False
+
+    @classmethod
+    def of(cls, day: date, begins: int, running: date | None) -> Self:
+        """Make the last pieces of a day. A whole day becomes one file, but not the ``running`` one."""
+        return cls(day, begins, is_one=not begins and day != running)
 
     @property
     def since(self) -> datetime:

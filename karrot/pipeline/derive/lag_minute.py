@@ -7,7 +7,7 @@ from the events. Otherwise they come from ``partition_lag_minute``.
 from datetime import timedelta
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from karrot.event import LEFT, AgeKind, Status
@@ -83,15 +83,16 @@ def as_listings(lags: DataFrame) -> DataFrame:
     )
 
 
-def filled(lags: DataFrame, seen: DataFrame, longest: timedelta) -> DataFrame:
+def filled(lags: DataFrame, seen: DataFrame, longest: timedelta, is_near: Column) -> DataFrame:
     """Fill ``lags``: if a group has rows of some partitions in a minute, its others get rows of that minute.
 
     A partition's last known values hold until its next row, for ``longest`` at most, and not beyond midnight. The
     columns ``partitions`` and ``of_group`` are the numbers of the partitions of the topic and of the group that hold
-    messages or were committed on that day. ``seen`` are `karrot.pipeline.derive.lag_seconds.all_samples`.
+    messages or were committed on that day. ``lags`` are those of whole days, and only those that are near are filled.
+    ``seen`` are `karrot.pipeline.derive.lag_seconds.all_samples`.
     """
     # Whatever is computed within a group needs no other shuffle. Sorts compare a hash before the names.
-    of_groups = lags.repartition(*GROUP)
+    of_groups = lags.where(is_near).repartition(*GROUP)
     of_partition = Window.partitionBy(F.xxhash64(*PARTITION), *PARTITION, "day").orderBy("minute")
     taken_back = F.col("committed_offset").isNull() & F.col("state").isNull()
     holds = F.when(taken_back, F.lit(_MINUTE)).otherwise(F.lit(longest))
@@ -104,10 +105,10 @@ def filled(lags: DataFrame, seen: DataFrame, longest: timedelta) -> DataFrame:
     own = held.withColumn("is_own", is_own).where("is_own")
     names = (*PARTITION, "day", F.col("held_minute").alias("minute"))
     values = ("committed_offset", "lag", "lag_seconds", "owner", "state", "partitions", "of_group")
-    return own.join(F.broadcast(_sizes(lags, seen)), on=[*_GROUP_DAY, "topic"]).select(*names, *values)
+    return own.join(F.broadcast(topic_sizes(lags, seen)), on=[*_GROUP_DAY, "topic"]).select(*names, *values)
 
 
-def _sizes(lags: DataFrame, seen: DataFrame) -> DataFrame:
+def topic_sizes(lags: DataFrame, seen: DataFrame) -> DataFrame:
     """Count the ``partitions`` of each topic of a group, and those ``of_group``.
 
     An empty partition without a commit does not count. If a partition was polled on a day, that day's verdicts do not

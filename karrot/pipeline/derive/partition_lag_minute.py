@@ -12,7 +12,7 @@ partition of a group.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import groupby, zip_longest
+from itertools import zip_longest
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -66,7 +66,7 @@ def partition_lag_minute(
     """Make the rows of ``partition_lag_minute`` from ``since`` on.
 
     - ``commits``: the commits from ``since`` on. A record may be there twice.
-    - ``before``: the commits that `carried` took over from the day before.
+    - ``before``: the commits that `carried` took over from the time before.
     - ``samples``: the `karrot.pipeline.derive.lag_seconds.all_samples` of these days and of the day before.
     - ``owners``: the `karrot.pipeline.derive.rebalances.owners` of each partition.
 
@@ -380,7 +380,8 @@ def _seconds_since(crossed: _Samples, position: Ints, at_ms: Ints) -> tuple[Floa
     """
     grown, fits = _minus(crossed.next_end, crossed.end)
     since, also_fits = _minus(position, crossed.end)
-    is_known = crossed.is_followed & (grown > 0) & fits & also_fits
+    # A sample after the row is on both sides only if the lag is unknown.
+    is_known = crossed.is_followed & (crossed.at_ms <= at_ms) & (grown > 0) & fits & also_fits
     share = np.divide(since, grown, out=np.zeros(len(at_ms)), where=is_known)
     ended_ms = crossed.at_ms + share * (crossed.next_ms - crossed.at_ms)
     seconds = (at_ms - ended_ms) / 1000
@@ -398,28 +399,25 @@ def _is_left(names: pa.Table, topics_read: GroupTopics, rows: _Rows, committed: 
     reader, from_ms, until_ms, since_ms = np.array(left, np.int64).reshape(-1, 4).T
     found = _newest(reader, from_ms, rows.reader, rows.at_ms)
     until_ms, since_ms = (np.append(times, 0)[found] for times in (until_ms, since_ms))
-    since_ms = np.where(committed.is_offset, np.maximum(since_ms, committed.at_ms), since_ms)
-    return (rows.at_ms < until_ms) & (rows.at_ms - since_ms >= _LEFT_AFTER_MS)
+    silent_ms = rows.at_ms - np.maximum(since_ms, committed.at_ms)
+    return committed.is_offset & (rows.at_ms < until_ms) & (silent_ms >= _LEFT_AFTER_MS)
 
 
 def left_times(read: Sequence[TopicsRead], topic: str) -> Iterator[tuple[int, int, int]]:
     """Yield when a group's members read other topics, but not this one: ``from_ms``, ``until_ms``, ``since_ms``.
 
-    ``since_ms`` is when a member last read the topic, or ``from_ms``. A topic that was left for long enough stays left
-    while the group has no members.
+    ``since_ms`` is when a member last read the topic, or when members first read others. A topic that was left for long
+    enough until then stays left while the group has no members.
     """
-    last_read_ms = None
-    spans = [
-        [*span] for _, span in groupby((each for each in read if each.topics), key=lambda each: topic in each.topics)
-    ]
-    for span, later in zip_longest(spans, spans[1:]):
-        if topic in span[0].topics:
-            last_read_ms = span[-1].until_ms
+    with_members, since_ms, unread_ms = [each for each in read if each.topics], None, 0
+    for each, later in zip_longest(with_members, with_members[1:]):
+        if topic in each.topics:
+            since_ms, unread_ms = each.until_ms, 0
             continue
-        is_long = sum(each.until_ms - each.from_ms for each in span) >= _LEFT_AFTER_MS
-        again_ms = later[0].from_ms if later else FOREVER_MS
-        from_ms = span[0].from_ms
-        yield from_ms, again_ms if is_long else span[-1].until_ms, from_ms if last_read_ms is None else last_read_ms
+        since_ms = each.from_ms if since_ms is None else since_ms
+        unread_ms += each.until_ms - each.from_ms
+        next_ms = later.from_ms if later else FOREVER_MS
+        yield each.from_ms, next_ms if unread_ms >= _LEFT_AFTER_MS else each.until_ms, since_ms
 
 
 def _newest(part: Ints, place: Ints, of_part: Ints, asked: Ints) -> Ints:

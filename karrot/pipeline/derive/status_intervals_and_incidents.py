@@ -38,6 +38,8 @@ def derive_history(
     A status holds for ``silence`` after its last verdict. A killed run may have changed ``unfinished`` days as well, so
     no summary with their runs is used.
     """
+    if not any(tables.files(spark, name) for name in ("verdict_runs", "status_intervals", "incidents", SUMMARIES)):
+        return  # all days have only commits
     there = tables.days(spark, "verdict_runs")
     summaries = _Summaries(spark, tables, silence, there)
     summaries.drop_after(min({*days, *unfinished}))

@@ -11,7 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from karrot.pipeline.derive.job import DeriveRules, derive
+from karrot.pipeline.derive.partition_lag_minute import left_times
+from karrot.pipeline.derive.rebalances import FOREVER_MS, TopicsRead
 from karrot.pipeline.derive.tables_from_commits import DayHandover, PartitionLagJob, hand_on
+from karrot.pipeline.store.compact_and_expire import compact
 from karrot.pipeline.store.table_files import Tables
 from support.pipeline.event_rows import event_of_row, event_row, write_events
 from support.pipeline.expected_tables.all_tables import Records, Rules, derived_tables
@@ -198,7 +201,7 @@ def test_a_changed_state_at_the_end_of_a_day_changes_the_next_day() -> None:
     before = dict(zip(days, "abcd", strict=True))
 
     def derived(touched: list[dt.date], now: str, before: dict[dt.date, str] | None) -> list[dt.date]:
-        return [*hand_on(touched, days, before, lambda day: DayHandover(now[days.index(day)]))]
+        return [*hand_on(touched, days, before, lambda day, _: DayHandover(now[days.index(day)]))]
 
     assert derived(days[:1], "abcd", before) == days[:1]
     assert derived(days[:1], "xbcd", before) == days[:2]
@@ -206,6 +209,36 @@ def test_a_changed_state_at_the_end_of_a_day_changes_the_next_day() -> None:
     assert derived(days[2:], "abxy", before) == days[2:]
     assert derived(days[:1], "abcd", {}) == days
     assert derived(days[:1], "xyz!", None) == days[:1]
+
+
+def test_after_compact_a_late_commit_that_changes_nothing_later_changes_only_its_own_day(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    days = [MIDNIGHT.date() + dt.timedelta(days=number) for number in range(3)]
+    for batch, second in enumerate((40_000, 50_000)):
+        seconds = [number * _A_DAY + second for number in range(len(days))]
+        write_rows(tmp_path, "commits", [commit_row(each, "reader", each) for each in seconds], batch=f"b-{batch}")
+        write_rows(tmp_path, "ends", [log_end_row(each, each) for each in seconds], batch=f"b-{batch}")
+    tables = Tables(str(tmp_path))
+    assert derive(spark, tables, DeriveRules()) == days
+    today = days[-1] + dt.timedelta(days=1)
+    merged = str(compact(spark, tables, keep=dt.timedelta(days=30), today=today))
+    assert merged.startswith("merged 12 files into 6")
+    write_rows(tmp_path, "commits", [commit_row(45_000, "reader", 45_000)], batch="late")
+    assert derive(spark, tables, DeriveRules()) == days[:1]
+    write_rows(tmp_path, "ends", [log_end_row(60_000, 70_000)] * 2, batch="late")  # delivered twice
+    assert derive(spark, tables, DeriveRules()) == days[:2]
+
+
+def test_a_topic_is_left_only_after_the_members_have_read_others_for_long_enough() -> None:
+    other, nothing = frozenset({"other"}), frozenset[str]()
+    read = [
+        TopicsRead(0, 60_000, other),
+        TopicsRead(60_000, 500_000, nothing),
+        TopicsRead(500_000, 560_000, other),
+        TopicsRead(560_000, FOREVER_MS, nothing),
+    ]
+    assert [*left_times(read, "t")] == [(0, 60_000, 0), (500_000, FOREVER_MS, 0)]
 
 
 def test_an_owner_lasts_for_thirty_days_and_a_late_record_changes_it_on_each_of_them(
@@ -234,11 +267,12 @@ def test_an_owner_lasts_for_thirty_days_and_a_late_record_changes_it_on_each_of_
         assert_equal_tables(tmp_path, {name: expected[name] for name in made})
         assert [*derived] == days
 
-    handed = job.derive(days, {})
+    handed = job.derive(dict.fromkeys(days, 0), {}, None)
     check(handed, members)
     late = member_rows(20, "settled", 8, {"late": [0]})
     write_rows(tmp_path, "members", late, batch="b-1")
-    check(job.derive(days[:1], {day: handover.mark for day, handover in handed.items()}), [*members, *late])
+    marks = {day: handover.mark for day, handover in handed.items()}
+    check(job.derive({days[0]: 0}, marks, None), [*members, *late])
     settled = _ask(tables, "partition_lag_minute", "owner", where="consumer = 'settled'")
     assert settled == [("/late",), ("/late",), (None,)]
 
@@ -256,7 +290,8 @@ def test_earlier_rebalances_of_a_group_add_no_rows_to_the_shuffles_of_a_day(
         write_rows(path, "commits", [commit_row(last * _A_DAY + each, "reader", each) for each in range(rebalances)])
         before = _rows_shuffled(spark).keys()
         job = PartitionLagJob(spark, Tables(str(path)), DeriveRules().longest)
-        assert job.derive([MIDNIGHT.date() + dt.timedelta(days=last)], None)
+        day = MIDNIGHT.date() + dt.timedelta(days=last)
+        assert job.derive({day: 0}, None, None)
         return sum(rows for stage, rows in _rows_shuffled(spark).items() if stage not in before)
 
     of_two_days, of_all_days = shuffled(range(last - 1, last + 1)), shuffled(range(last + 1))

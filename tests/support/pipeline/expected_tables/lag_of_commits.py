@@ -179,6 +179,8 @@ def _seconds_behind(life: Sequence[Sample], committed: int, at_ms: int, longest_
     place = bisect_right([sample.offset for sample in life], committed) - 1
     if place < 0 or place + 1 == len(life) or life[place + 1].at_ms - life[place].at_ms > longest_ms:
         return None, "unknown"
+    if life[place].at_ms > at_ms:  # only if the lag is unknown
+        return None, "unknown"
     before, after = life[place], life[place + 1]
     if not _fits(after.offset - before.offset) or not _fits(committed - before.offset):
         return None, "unknown"
