@@ -42,7 +42,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 def annotations(api: ApiServer, shape: Path) -> dict[str, str]:
     """Return the annotations of the pod template in the chart's own Deployment."""
     manifests = render_values_file(shape)
-    own = [each for each in manifests if "/charts/" not in each.template and "-pipeline.yaml" not in each.template]
+    own = [each for each in manifests if "/charts/" not in each.template and "/deployment-" not in each.template]
     name, namespace = (only_object(own, "Deployment")["metadata"][key] for key in ("name", "namespace"))
     found = api.ask(f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
     told: dict[str, str] = found["spec"]["template"]["metadata"].get("annotations", {})
