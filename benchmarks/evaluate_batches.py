@@ -198,6 +198,7 @@ class Bench(NamedTuple):
         ends = self.spark.read.parquet(str(self.place / "ends")).select(
             F.lit("prod-eu").alias("cluster"),
             *("topic", "partition", "end_offset"),
+            F.lit(0).cast("bigint").alias("start_offset"),
             F.unix_millis("observed_at").alias("observed_at_ms"),
         )
         commits = self.spark.read.parquet(commits_at)

@@ -1,6 +1,7 @@
 """Measures the CPU seconds of a run by kind of thread: Spark's tasks, JIT compilers, driver, garbage collection.
 
-A thread that ends takes its counters with it. So a sampler reads the counters every two seconds and keeps the last.
+A thread that ends takes its counters with it, so a sampler reads them every two seconds and keeps the last. What
+a process used beyond that counts as the driver's, or Python's: the thread of a streaming query ends with the query.
 """
 
 import os
@@ -16,6 +17,9 @@ from harness.stopwatch import process_tree
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _EVERY_S: Final = 2.0
+_WHOLE: Final = 0
+"""Stands for all threads of a process, also those that have ended."""
+
 _JVM: Final = {"Executor task": "tasks", "C1 ": "compilers", "C2 ": "compilers", "GC ": "GC", "G1 ": "GC", "VM ": "GC"}
 """The beginnings of the names of a JVM's threads. All other threads of the JVM are the driver's."""
 
@@ -62,23 +66,28 @@ def measure_by_thread(run: Callable[[], object], apart: Collection[int] = ()) ->
         sampler.join()
     seen.update(threads())
     total = Counter[str]()
-    for thread, (ticks, kind) in seen.items():
-        total[kind] += ticks - before.get(thread, 0)
+    for (pid, thread), (ticks, kind) in seen.items():
+        used = ticks - before.get((pid, thread), 0)
+        total[kind] += used
+        if thread != _WHOLE and (whole := seen.get((pid, _WHOLE))):
+            total[whole[1]] -= used
     return CpuByThread(wall, {kind: ticks / _TICKS for kind, ticks in total.items()})
 
 
 def _threads(apart: Collection[int]) -> Iterator[tuple[tuple[int, int], tuple[int, str]]]:
     """Yield each thread of this process and its children: the process and the thread, and its CPU ticks and kind."""
     for pid in process_tree():
-        is_jvm = _name(Path(f"/proc/{pid}/stat")) == "java"
-        for task in Path(f"/proc/{pid}/task").glob("*"):
+        process = Path(f"/proc/{pid}")
+        is_jvm = _name(process / "stat") == "java"
+        for task in (process, *process.glob("task/*")):
             try:
                 head, _, rest = (task / "stat").read_text().rpartition(")")
             except OSError:
                 continue
-            ticks, name = sum(map(int, rest.split()[11:13])), head.partition("(")[2]
+            ticks, thread = sum(map(int, rest.split()[11:13])), _WHOLE if task == process else int(task.name)
+            name = "" if thread == _WHOLE else head.partition("(")[2]
             kind = SERVERS if pid in apart else _kind(name) if is_jvm else "python"
-            yield (pid, int(task.name)), (ticks, kind)
+            yield (pid, thread), (ticks, kind)
 
 
 def _kind(name: str) -> str:
