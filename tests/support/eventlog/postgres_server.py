@@ -28,6 +28,13 @@ _MEMORY = Path("/dev/shm")
 _ROOM_BYTES = 4 << 30
 
 
+def _stop(pid: int) -> None:
+    """Stop a process, and wait until it has stopped: before that, it can start another one."""
+    with suppress(ProcessLookupError, FileNotFoundError):
+        os.kill(pid, signal.SIGSTOP)
+        wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "TZ")
+
+
 def postgres_bin() -> Path:
     """The folder of PostgreSQL's programs; without it the test is skipped. ``POSTGRES_BIN`` names another one."""
     if chosen := os.environ.get("POSTGRES_BIN"):
@@ -143,8 +150,10 @@ class PostgresServer:
 
     def freeze(self) -> None:
         """Stop every process of the server without ending it: connections stay, and are not answered."""
-        self._signal(signal.SIGSTOP)
-        self._signal(signal.SIGSTOP)  # the first one may have started another before it stopped
+        for pid in self.processes()[:1]:
+            _stop(pid)
+        for pid in self.processes():  # the first one has stopped, so it starts no other
+            _stop(pid)
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
