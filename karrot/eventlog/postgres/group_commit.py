@@ -58,9 +58,8 @@ _RUN = (
 """Selects the run of the server, and the numbers of the database and of the file of the table ``log``.
 
 A server that was promoted or restored from a backup has another start, a copy of the database has another number, and a
-table that was restored or truncated has another file. Every role may read them, also on managed services.
+table that was restored or truncated has another file. By default, every role may read them.
 """
-
 
 _log = structlog.get_logger(__name__)
 
