@@ -1,6 +1,8 @@
 """Runs the service under load for hours: memory must stay flat, resources bounded, and no event may be lost.
 
-PYTHONPATH=tests python benchmarks/soak.py [--hours 8 | --minutes 3] [--rate 200] [--out build/soak.jsonl]
+PYTHONPATH=tests python benchmarks/soak.py [--hours 8 | --minutes 3] [--rate 200] [--out build/soak.jsonl] [--kafka]
+
+With ``--kafka``, the service also watches a real broker, and ``karrot pipeline offsets`` follows it with both judges.
 
 Every few minutes the younger of two workers is killed, so that the older one shows its memory over a long time;
 sometimes a reload replaces both. Each sample is written as a line of JSON. The exit code is 1 if a bound was broken.
@@ -15,12 +17,15 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import LinearRegression, linear_regression
 from typing import NamedTuple
 
 from harness.posting_process import PostingProcess
+from harness.soak_beside_kafka import broker
+from harness.stopwatch import process_tree
 
 from support.service.karrot_service import Service
 from support.waiting import wait_for
@@ -57,6 +62,8 @@ class Sample(NamedTuple):
     broken: int
     oldest: int
     oldest_rss_mb: float
+    others_mb: Mapping[str, float]
+    """The memory of the other processes: the Kafka client of ``watch``, and the Python and JVM of the job."""
 
 
 class Disturbance(NamedTuple):
@@ -87,7 +94,18 @@ def oldest(pids: Sequence[int]) -> int:
     return min(pids, key=lambda pid: int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]))
 
 
-def sample(service: Service, poster: PostingProcess, started: float) -> Sample:
+def others(service: Service, job: int | None, measured: Collection[int]) -> dict[str, float]:
+    """The resident MB of all other processes of the service and of the job."""
+    found = dict[str, float]()
+    for root, kind in ((service.pid, "kafka client"), (job, "job")):
+        for pid in process_tree(root) if root else ():
+            if pid not in measured and (directory := Path(f"/proc/{pid}")).exists():
+                name = f"{kind} {(directory / 'comm').read_text().strip()}"
+                found[name] = found.get(name, 0.0) + process(pid).rss_mb
+    return found
+
+
+def sample(service: Service, poster: PostingProcess, started: float, job: int | None) -> Sample:
     """Scrape once, and measure all processes after it."""
     asked = time.monotonic()
     if service.get("/metrics").status != 200:
@@ -110,6 +128,7 @@ def sample(service: Service, poster: PostingProcess, started: float) -> Sample:
         broken=broken,
         oldest=first,
         oldest_rss_mb=each[first].rss_mb,
+        others_mb=others(service, job, each),
     )
 
 
@@ -128,14 +147,14 @@ def reload(service: Service) -> None:
     wait_for(lambda: len(service.workers()) == 2 and not old & set(service.workers()), 60)
 
 
-def watch(service: Service, poster: PostingProcess, arguments: argparse.Namespace) -> Iterator[Sample]:
+def watch(service: Service, poster: PostingProcess, arguments: argparse.Namespace, job: int | None) -> Iterator[Sample]:
     """Yield a sample every `SAMPLE_S`, with disturbances in between."""
     kill = Disturbance("kill", arguments.kill_minutes * 60)
     again = Disturbance("reload", arguments.reload_minutes * 60)
     started = time.monotonic()
     for turn in range(1, int(arguments.hours * 3600 / SAMPLE_S) + 1):
         time.sleep(max(0.0, started + turn * SAMPLE_S - time.monotonic()))
-        yield sample(service, poster, started)
+        yield sample(service, poster, started, job)
         since, until = turn * SAMPLE_S, (turn + 1) * SAMPLE_S
         if again.due(since, until):
             reload(service)
@@ -186,6 +205,9 @@ class Findings:
             values = [(each.hours, float(getattr(each, name))) for each in self.settled]
             least, most = min(value for _, value in values), max(value for _, value in values)
             print(f"{name}: {least:.0f} to {most:.0f}, {slope(values):+.2f}/h")
+        for name in sorted({name for each in self.settled for name in each.others_mb}):
+            values = [(each.hours, each.others_mb[name]) for each in self.settled if name in each.others_mb]
+            print(f"{name}: {values[0][1]:.0f} to {values[-1][1]:.0f} MB, {slope(values):+.2f} MB/h")
         print(f"write-ahead log: at most {self.wal_mb:.1f} MB")
         if not self.worth_judging:
             print(f"the slopes of memory are not judged under {WORTH_JUDGING_H:g} h")
@@ -210,10 +232,15 @@ def run(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
     """Run the load; yield each broken bound."""
     samples: list[Sample] = []
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    service = Service(directory / "data", reporters="prometheus,stdout")
-    with service, arguments.out.open("w") as out:
+    with ExitStack() as stack:
+        kafka = stack.enter_context(broker(directory)) if arguments.kafka else None
+        service = Service(directory / "data", reporters="prometheus,stdout")
+        service.settings |= kafka.watch_settings if kafka else {}
+        stack.enter_context(service)
+        job = kafka.start_job() if kafka else None
+        out = stack.enter_context(arguments.out.open("w"))
         with PostingProcess(service.port, rate=arguments.rate, groups=500) as poster:
-            for each in watch(service, poster, arguments):
+            for each in watch(service, poster, arguments, job.pid if job else None):
                 samples.append(each)
                 out.write(json.dumps(each._asdict()) + "\n")
                 out.flush()
@@ -221,6 +248,12 @@ def run(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
         counted = service.metric("karrot_events_accepted_total", source="webhook") or 0
         acknowledged = poster.tallies.accepted
         code = service.stop(30)
+        if kafka and job:
+            ended = job.exit_code
+            wrong = kafka.commits_not_in_the_table(job)
+            print(f"commits that the table of the job lacks or has twice: {wrong}")
+            if wrong or ended is not None:
+                yield f"{wrong} commits are lost or doubled; the job ended by itself with {ended}"
     print(f"acknowledged {acknowledged}, counted in the log {counted:.0f}")
     if counted < acknowledged:
         yield f"{acknowledged - counted:.0f} acknowledged events are not in the log"
@@ -242,6 +275,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--reload-minutes", type=float, default=150.0, help="between reloads; 0: none")
     parser.add_argument("--rss-bound", type=float, default=RSS_MB_PER_HOUR, help="MB an hour")
     parser.add_argument("--out", type=Path, default=Path("build/soak.jsonl"), help="where each sample goes")
+    parser.add_argument("--kafka", action="store_true", help="watch a real broker, and run the Kafka job beside it")
     return parser.parse_args()
 
 

@@ -104,6 +104,13 @@ def _messages(kafka: Kafka, topic: str, partitions: int) -> Iterator[Message]:
                 yield from consumer.consume(500, timeout=1)
 
 
+def commits_on_the_topic(kafka: Kafka) -> list[tuple[int, int]]:
+    """The partition and offset of each commit in ``__consumer_offsets``."""
+    found = _messages(kafka, "__consumer_offsets", 4)
+    commits = [each for each in found if (each.key() or b"")[:2] < b"\0\2" and each.value() is not None]
+    return [(each.partition(), each.offset()) for each in commits]
+
+
 def _alerts(log: Path) -> list[tuple[str, int, str, str]]:
     lines = (json.loads(line) for line in log.read_text().splitlines() if line.startswith('{"state"'))
     return [(each["group"], each["partition"], each["state"], each["id"]) for each in lines]
@@ -130,10 +137,7 @@ def _compared(tables: Path, kafka: Kafka, alerts: list[tuple[str, int, str, str]
     def rows(table: str, columns: str) -> list[tuple[Any, ...]]:
         return duckdb.execute(f"SELECT {columns} FROM {scan(tables, table)} ORDER BY ALL").fetchall()
 
-    found_records = _messages(kafka, "__consumer_offsets", 4)
-    commits = [each for each in found_records if (each.key() or b"")[:2] < b"\0\2" and each.value() is not None]
-    real = [(each.partition(), each.offset()) for each in commits]
-    compare("commits", rows("commits", "log_partition, log_offset"), real)
+    compare("commits", rows("commits", "log_partition, log_offset"), commits_on_the_topic(kafka))
 
     events = rows("events", "seq, event_id, observed_at_ms, consumer, kind, incident_id")
     numbers = [each[0] for each in events]

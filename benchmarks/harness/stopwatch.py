@@ -43,10 +43,10 @@ def cpu_seconds() -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def process_tree() -> dict[int, list[str]]:
-    """Return this process and all its child processes, with the fields of ``/proc/<pid>/stat`` after the name."""
+def process_tree(root: int | None = None) -> dict[int, list[str]]:
+    """Return a process (default: this one) and its child processes: ``/proc/<pid>/stat`` after the name, as fields."""
     processes = {int(each.name): _stat(each) for each in Path("/proc").iterdir() if each.name.isdigit()}
-    ours, found = {os.getpid()}, -1
+    ours, found = {root or os.getpid()}, -1
     while found != len(ours):
         found = len(ours)
         ours |= {pid for pid, stat in processes.items() if stat and int(stat[1]) in ours}
