@@ -108,7 +108,7 @@ def commits_on_the_topic(kafka: Kafka) -> list[tuple[int, int]]:
     """The partition and offset of each commit in ``__consumer_offsets``."""
     found = _messages(kafka, "__consumer_offsets", 4)
     commits = [each for each in found if (each.key() or b"")[:2] < b"\0\2" and each.value() is not None]
-    return [(each.partition(), each.offset()) for each in commits]
+    return [(each.partition() or 0, each.offset() or 0) for each in commits]
 
 
 def _alerts(log: Path) -> list[tuple[str, int, str, str]]:
