@@ -57,6 +57,9 @@ _DEFAULTS: Mapping[str, str] = {
 }
 """Default parameters of libpq, which the URL may replace."""
 
+_FLUSH_COMMITS = (
+    "SELECT set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), false)"
+)
 _log = structlog.get_logger(__name__)
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it warns of each retry
 
@@ -167,9 +170,13 @@ class Database:
                 "tcp_keepalives_interval": "2",
                 "tcp_keepalives_count": "3",
                 "client_min_messages": "warning",
+                "client_encoding": "UTF8",
+                "default_transaction_isolation": "read committed",
             }
             with session.limited(_CONNECT_S):
                 session.set(**{**defaults, **settings})
+                session.execute(_FLUSH_COMMITS)
+                _refuse_unsafe_server(session)
         except BaseException:
             session.close()
             raise
@@ -185,6 +192,17 @@ class Database:
         names = ("host", "hostaddr", "port")
         ordered = {name: ",".join(each) for name, each in zip(names, columns, strict=True) if any(each)}
         return {**self.url.parameters, **ordered}
+
+
+def _refuse_unsafe_server(session: Session) -> None:
+    """Raise `LogUnavailableError` for a server that could lose events. After a failover, another server answers."""
+    if next(session.execute("SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on'"))[0]:
+        raise LogUnavailableError(
+            "the database is read-only: connect to the primary, with all hosts and target_session_attrs=read-write"
+        )
+    for setting in ("fsync", "full_page_writes"):
+        if next(session.execute(f"SHOW {setting}"))[0] == "off":
+            raise LogUnavailableError(f"the server has {setting}=off: a crash of the machine would damage the database")
 
 
 def _hosts(parameters: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:

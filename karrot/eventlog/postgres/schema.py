@@ -166,7 +166,7 @@ def prepare(database: Database, clock: Clock, migrations: Sequence[str] = MIGRAT
     session = {"statement_timeout": "60s", "lock_timeout": _LOCK_TIMEOUT}
     with contextlib.closing(database.open(**session)) as connection:
         try:
-            _refuse_unsafe_server(connection)
+            _refuse_unknown_server(connection)
             _refuse_transaction_pooling(database, connection)
             _migrate_patiently(connection, database.url.schema, migrations)
             if _one(connection, "SELECT to_regclass('unfinished_copy') IS NOT NULL")[0]:  # a mark of 2.0.0a1
@@ -222,23 +222,12 @@ def block_table(block: int) -> str:
     return f"events_{block}"
 
 
-def _refuse_unsafe_server(connection: Session) -> None:
+def _refuse_unknown_server(connection: Session) -> None:
     version = connection.info.server_version
     if version < _OLDEST_SERVER:
         raise LogUnavailableError(f"PostgreSQL {version // 10000} is too old: Karrot needs PostgreSQL 14 or newer")
-    if connection.info.encoding != "utf-8" or _one(connection, "SHOW server_encoding")[0] != "UTF8":
+    if _one(connection, "SHOW server_encoding")[0] != "UTF8":
         raise LogUnavailableError("the database's encoding must be UTF8: create it with ENCODING 'UTF8'")
-    if _one(connection, "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on'")[0]:
-        raise LogUnavailableError(
-            "the database is read-only: connect to the primary, with all hosts and target_session_attrs=read-write"
-        )
-    for setting, loss in (
-        ("synchronous_commit", "a crash of the server would lose events that Karrot has answered with 202"),
-        ("fsync", "a crash of the machine would damage the database"),
-        ("full_page_writes", "a crash of the machine would damage the database"),
-    ):
-        if _one(connection, f"SHOW {setting}")[0] == "off":
-            raise LogUnavailableError(f"the database has {setting}=off: {loss}. Set it to on for Karrot's role")
 
 
 def _refuse_transaction_pooling(database: Database, connection: Session) -> None:

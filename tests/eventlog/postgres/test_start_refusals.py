@@ -1,7 +1,7 @@
 """A database that could lose events, or that Karrot must not change, is refused at the start with a sentence."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -48,20 +48,40 @@ def changed(server: PostgresServer, setting: str, value: str) -> Iterator[None]:
             wait_for(lambda: connection.execute("SELECT current_setting(%s)", (setting,)).fetchone() == before)
 
 
-def test_a_role_whose_commits_are_not_flushed_is_refused(server: PostgresServer, schema: str) -> None:
-    assert refusal(server.url(schema, options="-csynchronous_commit%3Doff")) == (
-        "the database has synchronous_commit=off: a crash of the server would lose events that Karrot has answered "
-        "with 202. Set it to on for Karrot's role"
-    )
-
-
 @pytest.mark.parametrize("setting", ["fsync", "full_page_writes"])
-def test_a_server_that_a_crash_would_damage_is_refused(server: PostgresServer, schema: str, setting: str) -> None:
+def test_a_server_that_a_crash_would_damage_is_refused_in_each_session(
+    server: PostgresServer, schema: str, database: Database, setting: str
+) -> None:
+    sentence = (
+        f"cannot connect to PostgreSQL: the server has {setting}=off: a crash of the machine would damage the database"
+    )
+    prepare(database, SystemClock())
     with changed(server, setting, "off"):
-        assert refusal(server.url(schema)).startswith(
-            f"the database has {setting}=off: a crash of the machine would damage the database"
-        )
-    prepare(Database(DatabaseUrl.parse(server.url(schema)), lambda: PASSWORD), SystemClock())
+        with pytest.raises(LogUnavailableError, match=f"^{sentence}$"):  # after a failover, for example
+            database.open()
+        assert refusal(server.url(schema)) == sentence
+    prepare(database, SystemClock())
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "used"),
+    [
+        ("synchronous_commit", "off", "on"),
+        ("synchronous_commit", "remote_apply", "remote_apply"),
+        ("default_transaction_isolation", "serializable", "read committed"),
+        ("client_encoding", "LATIN1", "UTF8"),
+    ],
+)
+def test_a_setting_of_the_role_makes_no_session_unsafe(
+    server: PostgresServer, database: Database, setting: str, value: str, used: str
+) -> None:
+    with server.connect() as connection:
+        connection.execute(f"ALTER ROLE karrot SET {setting} = '{value}'")
+        try:
+            with closing(database.open()) as session:
+                assert session.execute(f"SHOW {setting}").fetchone() == (used,)
+        finally:
+            connection.execute(f"ALTER ROLE karrot RESET {setting}")
 
 
 def test_a_standby_is_refused(server: PostgresServer, schema: str) -> None:
@@ -73,7 +93,8 @@ def test_a_standby_is_refused(server: PostgresServer, schema: str) -> None:
             assert refusal(standby.url(schema)).startswith("cannot connect to PostgreSQL: ")
             assert "session is read-only" in refusal(standby.url(schema))
             assert refusal(standby.url(schema, target_session_attrs="any")) == (
-                "the database is read-only: connect to the primary, with all hosts and target_session_attrs=read-write"
+                "cannot connect to PostgreSQL: the database is read-only: connect to the primary, with all hosts and "
+                "target_session_attrs=read-write"
             )
             both = f"postgresql://karrot@127.0.0.1:{standby.port},127.0.0.1:{server.port}/karrot?schema={schema}"
             prepare(Database(DatabaseUrl.parse(both), lambda: PASSWORD), SystemClock())
