@@ -1,16 +1,19 @@
-"""Provides file locks between processes (``flock``), and flushes files.
+"""Provides file locks between processes (``flock``), flushes files, and closes folders to other users.
 
 A lock is released when the last process that shares it ends.
 """
 
 import fcntl
 import os
+import stat
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
+import structlog
+
 _POLL_S = 0.05
+_log = structlog.get_logger(__name__)
 
 
 def flush(path: Path) -> None:
@@ -20,6 +23,19 @@ def flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def make_private(folder: Path) -> None:
+    """Take the access of all other users to this user's folder away, and log it.
+
+    If only a group has access, or new files get the folder's group (setgid), somebody chose the group, so it keeps its
+    access. A folder with the sticky bit, such as ``/tmp``, is for all users.
+    """
+    found = folder.stat()
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & stat.S_IRWXO and not mode & stat.S_ISVTX and found.st_uid == os.geteuid():
+        folder.chmod(mode & (0o7770 if mode & stat.S_ISGID else 0o7700))
+        _log.warning("all users had access to this folder; now they have not", code="access_removed", path=str(folder))
 
 
 class FileLock:
@@ -72,13 +88,11 @@ class FileLock:
         self._held = False
 
     def _open(self) -> int:
-        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def __enter__(self) -> Self:
         self.acquire()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()

@@ -1,6 +1,5 @@
 """Saves the rings, incidents and rebalance counts for a restart, in a file or in the event log."""
 
-import os
 import zlib
 from collections import deque
 from collections.abc import Callable
@@ -64,8 +63,8 @@ def file_keeper(path: Path) -> Keeper:
 
     def remember(value: bytes) -> None:
         written = path.with_name(f"{path.name}.new")
-        with open(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 (a descriptor)
-            file.write(value)
+        written.touch(0o600)
+        written.write_bytes(value)
         flush(written)
         written.replace(path)
         flush(path.parent)

@@ -3,7 +3,7 @@
 ``dir.lock``    held by the service, inherited by its workers
 ``commit.lock`` held during each commit, by the worker that commits
 ``leader.lock`` held by the leader
-``events.db``   the log; ``events.db.corrupt-<time>`` is a damaged log that Karrot renamed
+``events.db``   the log; ``events.db.corrupt-<number>-<time>`` is a damaged log that Karrot renamed
 ``log-id``      the id of the directory's log; without it, an emptied log would look like a new log
 """
 
@@ -16,7 +16,7 @@ import apsw
 
 from karrot.clock import Clock, LogTime
 from karrot.eventlog.base import Limits, LogUnavailableError
-from karrot.eventlog.locks import FileLock
+from karrot.eventlog.locks import FileLock, make_private
 from karrot.eventlog.sqlite import database
 from karrot.eventlog.sqlite.store import SqliteTransaction
 from karrot.eventlog.transaction_rules import LogEndHistories
@@ -32,9 +32,10 @@ _LOCAL = ("fuse.fuse-overlayfs",)
 def hold(directory: Path, wait_s: float = _ORPHANS_WAIT_S) -> FileLock:
     """Lock the directory for this service and its workers. Raises `LogUnavailableError` after ``wait_s``."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(0o700, parents=True, exist_ok=True)
         lock = FileLock(directory / "dir.lock")
         is_ours = lock.try_acquire(wait_s)
+        make_private(directory)
     except OSError as error:
         raise LogUnavailableError(f"cannot use the {_NAME} {directory}: {error.strerror}") from error
     if not is_ours:
@@ -60,9 +61,9 @@ def prepare(directory: Path, clock: Clock, *, max_bytes: int, mounts: Path = Pat
     try:
         _open_and_close(directory, clock, max_bytes)
     except (database.DamagedDatabaseError, apsw.CorruptError, apsw.NotADBError) as error:
-        database.set_aside(directory, clock, str(error))
+        database.set_aside(directory, clock, str(error), max_bytes=max_bytes)
         _open_and_close(directory, clock, max_bytes)
-    except apsw.Error as error:
+    except (apsw.Error, OSError) as error:
         free = shutil.disk_usage(directory).free
         # SQLite reports a full volume as an I/O error.
         full = f" (the volume is full: {free} bytes are free)" if free < _FULL_BYTES else ""
@@ -72,13 +73,10 @@ def prepare(directory: Path, clock: Clock, *, max_bytes: int, mounts: Path = Pat
 def _open_and_close(directory: Path, clock: Clock, max_bytes: int) -> None:
     path = directory / database.DATABASE
     if path.exists():
-        connection = database.connect(path, max_bytes=max_bytes)
-        try:
+        with contextlib.closing(database.connect(path, max_bytes=max_bytes)) as connection:
             database.check(connection)
             if (directory / database.MARKER).exists() and connection.pragma("user_version") == 0:
                 raise database.DamagedDatabaseError("it is empty, but a log was here")
-        finally:
-            connection.close()
     created = database.create(directory, LogTime(clock, None).anchor(), max_bytes=max_bytes)
     with contextlib.closing(created) as connection, connection:
         # The file can be an older copy, or its write-ahead log damaged. Then it lacks events that had the next numbers.

@@ -22,6 +22,7 @@ from karrot.eventlog.rows import EVENT_FIELDS, GROUP_FIELDS, LOG_ID, counter_row
 
 DATABASE = "events.db"
 MARKER = "log-id"
+_SET_ASIDE = f"{DATABASE}.corrupt-0*Z"
 
 _APPLICATION_ID = 0x4B415252
 """``KARR`` in the file's header: it distinguishes Karrot's file from that of another program."""
@@ -200,15 +201,21 @@ def check(connection: apsw.Connection) -> None:
         raise DamagedDatabaseError(str(verdict))
 
 
-def set_aside(directory: Path, clock: Clock, reason: str) -> None:
-    """Rename a damaged log and its write-ahead log."""
+def set_aside(directory: Path, clock: Clock, reason: str, *, max_bytes: int) -> None:
+    """Rename a damaged log and its write-ahead log. Delete older ones beyond ``max_bytes`` altogether."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(clock.wall_ms() / 1000))
-    aside = directory / f"{DATABASE}.corrupt-{stamp}"
+    aside = directory / f"{DATABASE}.corrupt-{_times_set_aside(directory) + 1:06}-{stamp}"
     for tail in ("", "-wal", "-shm"):
         part = directory / f"{DATABASE}{tail}"
         if part.exists():
             part.rename(f"{aside}{tail}")
     (directory / MARKER).unlink(missing_ok=True)
+    kept_bytes = 0
+    for log in sorted(directory.glob(_SET_ASIDE), reverse=True):
+        parts = [*directory.glob(f"{log.name}*")]
+        kept_bytes += sum(part.stat().st_size for part in parts)
+        for part in parts if kept_bytes > max_bytes and log != aside else ():
+            part.unlink()
     _log.error(
         "the event log was damaged and set aside; a new one begins",
         code="log_set_aside",
@@ -217,18 +224,24 @@ def set_aside(directory: Path, clock: Clock, reason: str) -> None:
     )
 
 
+def _times_set_aside(directory: Path) -> int:
+    return max((int(log.name.split("-")[1]) for log in directory.glob(_SET_ASIDE)), default=0)
+
+
 def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connection:
     """Open or create the log, and write ``log-id``. A new log counts the logs that were damaged or missing."""
+    (directory / DATABASE).touch(0o600)  # SQLite gives its other files the same mode
     connection = connect(directory / DATABASE, max_bytes=max_bytes, create=True)
     before = create_or_migrate(connection, anchor)
     marker = directory / MARKER
-    replaced = len(list(directory.glob(f"{DATABASE}.corrupt-*Z"))) + marker.exists()
+    replaced = _times_set_aside(directory) + marker.exists()
     if before == 0 and replaced:
         _log.error("created a new event log: the previous one is damaged or missing", code="log_created_again")
         row = counter_row(telemetry.LOG_REPLACED.name, (), replaced)
         connection.execute("INSERT INTO counters VALUES (?, ?, ?)", row)
     log_id = connection.execute("SELECT log_id FROM log").get
     if not marker.exists() or marker.read_text().strip() != log_id:
+        marker.touch(0o600)
         marker.write_text(f"{log_id}\n")
     return connection
 
@@ -277,7 +290,7 @@ class LogFile:
     def replace(self, reason: str) -> None:
         """Rename the damaged file and continue with a new one. The log time continues too."""
         self.connection.close()
-        set_aside(self._directory, self._clock, reason)
+        set_aside(self._directory, self._clock, reason, max_bytes=self._max_bytes)
         self._open()
 
     @contextlib.contextmanager

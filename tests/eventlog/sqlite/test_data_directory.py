@@ -1,3 +1,5 @@
+import os
+import stat
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -68,7 +70,7 @@ def test_a_damaged_log_is_set_aside_and_a_new_one_is_started(
     old = filled(tmp_path, clock)[0].rpartition("-")[0]
     damage(tmp_path / "events.db")  # type: ignore[operator]
     [(path, why)] = prepare(tmp_path, clock)
-    assert path == str(tmp_path / "events.db.corrupt-20270115T080000Z")
+    assert path == str(tmp_path / "events.db.corrupt-000001-20270115T080000Z")
     assert Path(path).exists()
     assert reason in why
     log = open_sqlite(tmp_path, clock, prepare=False)
@@ -76,6 +78,76 @@ def test_a_damaged_log_is_set_aside_and_a_new_one_is_started(
     assert append_event(log).seq == 1
     assert Counter("karrot_log_replaced_total", (), 1) in log.counters()
     log.close()
+
+
+def test_each_set_aside_log_has_its_own_name_and_the_newest_ones_have_a_limit(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    paths: list[str] = []
+    for letter in "abcde":
+        (tmp_path / "events.db").write_bytes(letter.encode())  # all within one second
+        os.truncate(tmp_path / "events.db", MAX_BYTES // 2)
+        (tmp_path / "events.db-wal").write_bytes(letter.encode())
+        paths += [path for path, _ in prepare(tmp_path, clock)]
+    assert len({*paths}) == 5
+    assert sorted(each.name for each in tmp_path.glob("*.corrupt-*")) == [
+        Path(f"{paths[4]}{tail}").name for tail in ("", "-shm", "-wal")
+    ]
+    (tmp_path / "events.db").write_bytes(b"small")
+    paths += [path for path, _ in prepare(tmp_path, clock)]
+    assert [Path(path).exists() for path in paths] == [False, False, False, False, True, True]
+    with closing(open_sqlite(tmp_path, clock, prepare=False)) as log:
+        assert Counter("karrot_log_replaced_total", (), 6) in log.counters()
+
+
+def test_a_set_aside_log_above_the_limit_stays_while_it_is_the_newest(tmp_path: Path, clock: ManualClock) -> None:
+    (tmp_path / "events.db").write_bytes(b"x")
+    os.truncate(tmp_path / "events.db", MAX_BYTES + 1)
+    [(path, _)] = prepare(tmp_path, clock)
+    assert Path(path).exists()
+
+
+def modes(directory: Path) -> dict[str, str]:
+    return {each.name: oct(stat.S_IMODE(each.stat().st_mode)) for each in (directory, *directory.iterdir())}
+
+
+def modes_in_service(directory: Path, clock: ManualClock) -> dict[str, str]:
+    with closing(data_directory.hold(directory, wait_s=0)), closing(open_sqlite(directory, clock)) as log:
+        append_event(log)
+        return modes(directory)
+
+
+NAMES = ["events.db", "events.db-wal", "events.db-shm", "log-id", "dir.lock", "commit.lock", "leader.lock"]
+
+
+def test_only_the_owner_can_use_the_directory_and_its_files(tmp_path: Path, clock: ManualClock) -> None:
+    assert modes_in_service(tmp_path / "new" / "data", clock) == {"data": "0o700", **dict.fromkeys(NAMES, "0o600")}
+
+
+def test_the_directory_of_an_older_version_is_closed_to_other_users_once(tmp_path: Path, clock: ManualClock) -> None:
+    filled(tmp_path, clock)
+    tmp_path.chmod(0o755)
+    with capture_logs() as logs:
+        for _ in range(2):
+            assert modes_in_service(tmp_path, clock)[tmp_path.name] == "0o700"
+    assert [each["path"] for each in logs if each.get("code") == "access_removed"] == [str(tmp_path)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_our_own"),
+    [
+        *((0o755, 0o700, True), (0o750, 0o750, True)),
+        *((0o2775, 0o2770, True), (0o2775, 0o2775, False)),  # a volume of Kubernetes with fsGroup
+        *((0o777, 0o777, False), (0o1777, 0o1777, True)),
+    ],
+)
+def test_a_chosen_group_keeps_its_access_and_a_directory_of_another_owner_is_used_as_it_is(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, before: int, after: int, *, is_our_own: bool
+) -> None:
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user if is_our_own else user + 1)
+    tmp_path.chmod(before)
+    assert modes_in_service(tmp_path, clock) == {tmp_path.name: oct(after), **dict.fromkeys(NAMES, "0o600")}
 
 
 def test_a_database_of_another_program_is_set_aside(tmp_path: Path, clock: ManualClock) -> None:

@@ -419,7 +419,7 @@ def test_a_file_damaged_under_a_running_service_is_set_aside(open_here: OpenHere
     codes = [each["code"] for each in logs if "code" in each]
     assert codes == ["log_set_aside", "log_created_again"]  # not wal_deleted by the other
     [path] = [each["path"] for each in logs if each.get("code") == "log_set_aside"]
-    assert Path(path).name.startswith("events.db.corrupt-20")
+    assert Path(path).name.startswith("events.db.corrupt-000001-20")
     append_event(one, consumer="after")
     assert two.log_id == one.log_id
     assert group_names(two) == group_names(one) == ["after", "other worker"]

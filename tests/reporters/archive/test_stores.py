@@ -1,5 +1,6 @@
 """The contract of a segment store, run for a folder and for a bucket with a real S3 client and moto's server."""
 
+import stat
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -95,6 +96,29 @@ def test_a_folder_ignores_other_names_and_removes_partial_files(tmp_path: Path) 
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         [".lock", "README", "day=2026-11-21", NINE.partition("/")[0]]
     )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "folder"),
+    [
+        *((None, 0o700, 0o750), (0o755, 0o700, 0o750)),  # the second root was made by an older version
+        *((0o750, 0o750, 0o750), (0o2755, 0o2750, 0o2750)),
+    ],
+)
+def test_only_the_owner_and_a_chosen_group_can_enter_an_archive(
+    tmp_path: Path, before: int | None, after: int, folder: int
+) -> None:
+    root = tmp_path / "archive"
+    if before is not None:
+        root.mkdir()
+        root.chmod(before)
+    store = Folder(root)
+    assert list(store.open()) == []
+    store.put(FIRST, b"first")
+    store.close()
+    hour = root / NINE
+    paths = (root, hour.parent, hour, hour / FIRST.file, root / ".lock")
+    assert [stat.S_IMODE(path.stat().st_mode) for path in paths] == [after, folder, folder, 0o640, 0o600]
 
 
 def test_a_bucket_has_the_events_of_the_log_under_the_same_names(s3: Any, bucket: Bucket) -> None:
