@@ -19,7 +19,9 @@ from karrot.eventlog.base import Limits, LogUnavailableError
 from karrot.eventlog.locks import FileLock, make_private
 from karrot.eventlog.sqlite import database
 from karrot.eventlog.sqlite.store import SqliteTransaction
+from karrot.eventlog.sqlite.write_ahead_log import newest_lost_event
 from karrot.eventlog.transaction_rules import LogEndHistories
+from karrot.eventlog.writer import PendingWrites
 
 _NAME = "data directory (KARROT_DATA_DIR)"
 _ORPHANS_WAIT_S = 5.0
@@ -71,17 +73,22 @@ def prepare(directory: Path, clock: Clock, *, max_bytes: int, mounts: Path = Pat
 
 
 def _open_and_close(directory: Path, clock: Clock, max_bytes: int) -> None:
-    path = directory / database.DATABASE
+    path, newest_lost = directory / database.DATABASE, 0
     if path.exists():
         with contextlib.closing(database.connect(path, max_bytes=max_bytes)) as connection:
             database.check(connection)
             if (directory / database.MARKER).exists() and connection.pragma("user_version") == 0:
                 raise database.DamagedDatabaseError("it is empty, but a log was here")
+            newest_lost = newest_lost_event(connection)
     created = database.create(directory, LogTime(clock, None).anchor(), max_bytes=max_bytes)
     with contextlib.closing(created) as connection, connection:
         # The file can be an older copy, or its write-ahead log damaged. Then it lacks events that had the next numbers.
         limits = Limits()
-        SqliteTransaction(connection, limits, LogEndHistories(limits)).begin_id()
+        transaction = SqliteTransaction(connection, limits, LogEndHistories(limits))
+        known = transaction.log_id
+        transaction.begin_id()
+        transaction.compare({known: newest_lost})
+        transaction.settle(PendingWrites({}, []))
 
 
 def _refuse_network_filesystem(directory: Path, mounts: Path) -> None:

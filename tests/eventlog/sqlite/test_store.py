@@ -79,7 +79,7 @@ def copy_of(directory: Path) -> Callable[[], None]:
     return restore
 
 
-def test_a_damaged_write_ahead_log_is_noticed_by_the_archive_which_gets_every_later_event(
+def test_events_that_a_damaged_write_ahead_log_lost_are_counted_once_and_the_archive_gets_every_later_event(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     data, place, crashed = tmp_path / "data", tmp_path / "archive", tmp_path / "crashed"
@@ -93,11 +93,11 @@ def test_a_damaged_write_ahead_log_is_noticed_by_the_archive_which_gets_every_la
     log.close()
     wal = crashed / "events.db-wal"
     overwrite(wal, wal.stat().st_size // 2, b"\xa5" * 8)
-    log = open_sqlite(crashed, clock)
-    kept = ids(log)
-    assert kept == told[: len(kept)]
-    assert 0 < len(kept) < 10
     with capture_logs() as logs:
+        log = open_sqlite(crashed, clock)
+        kept = ids(log)
+        assert kept == told[: len(kept)]
+        assert 0 < len(kept) < 10
         append(log, "new-1", "new-2")
         archive_now(archive_feed(log, clock, place))
     assert [each["events"] for each in logs if each.get("code") == "log_rewound"] == [10 - len(kept)]
