@@ -94,7 +94,6 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        self._owner.idle.pop(self, None)
         self.received_at = self.loop.time()
         if self._in_head:
             self._head_bytes += len(data)
@@ -109,8 +108,6 @@ class Connection(HttpToolsProtocol):
             self._refuse(RefusedHead(431, _TOO_LONG))
         elif self._in_head:
             self._head_timer = self._head_timer or self.loop.call_later(self._owner.headers_s, self._end_head)
-        elif not self._unread and not self._is_busy():  # the data had only empty lines
-            self._owner.rest(self)
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection if the client waits for an answer."""
@@ -124,6 +121,7 @@ class Connection(HttpToolsProtocol):
         self.scope["extensions"] = {"karrot": self}  # type: ignore[dict-item]  # uvicorn wants dicts
         self._in_head = self._unread = True
         self._head_bytes = 0
+        self._owner.rest(self)
 
     def on_headers_complete(self) -> None:
         """Check the headers against the limits, and begin the request."""
@@ -156,6 +154,7 @@ class Connection(HttpToolsProtocol):
         if self.parser.should_upgrade() and _length(self.headers):
             return  # the body follows, although the parser stops at Upgrade
         self._unread = False
+        self._owner.idle.pop(self, None)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -167,8 +166,12 @@ class Connection(HttpToolsProtocol):
             self._start_asgi_task(*self.pipeline.pop())
         elif self._refused is not None:
             self._refuse(self._refused)
-        elif not self._in_head:
+        else:
             self._owner.rest(self)
+
+    def is_unused(self) -> bool:
+        """Whether the connection has no request, and no part of one."""
+        return not self._unread and not self._is_busy()
 
     def shutdown(self) -> None:
         """Close the connection after the open requests. `HttpServer` closes idle connections."""
@@ -199,10 +202,12 @@ class Connection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Set a timeout for the client to read its answer."""
         super().pause_writing()
+        self._owner.rest(self)
         self._write_timer = self.loop.call_later(self._owner.body_s, self.raw.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self._owner.idle.pop(self, None)
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
@@ -304,7 +309,8 @@ class HttpServer(uvicorn.Server):
         super().__init__(config)
         self._refusal, self._is_event = refusal, is_event
         self.headers_s, self.body_s, self.idle_s = headers_s, body_s, idle_s
-        # The idle connections, each with the time since which it is idle, longest idle first.
+        # The connections that wait for their client: for a request, for the rest of one, or until it reads its answer.
+        # Each has the time since which it waits or was last answered, the earliest first.
         self.idle: dict[Connection, float] = {}
         self.stopping = self._listens = False
         self._worker, self._tls, self._most = worker, tls, most
@@ -339,7 +345,7 @@ class HttpServer(uvicorn.Server):
         for listener in self._listeners:  # without this, clients in the backlog would be disconnected
             self._accept(listener)
         self.idle_s = min(self.idle_s, _LAST_REQUEST_S)
-        self.idle = dict.fromkeys(self.idle, self.loop.time())
+        self.idle = dict.fromkeys(filter(Connection.is_unused, self.idle), self.loop.time())
         self._close_idle()
         await super().shutdown(sockets)
 
@@ -349,7 +355,8 @@ class HttpServer(uvicorn.Server):
             self._listen()
 
     def rest(self, connection: Connection) -> None:
-        """Mark a connection as idle. A full worker can close idle connections to accept new connections."""
+        """Mark a connection as idle. A full worker ends idle connections to accept new ones."""
+        self.idle.pop(connection, None)  # so that it comes last
         self.idle[connection] = self.loop.time()
         self._listen()
 
@@ -357,13 +364,14 @@ class HttpServer(uvicorn.Server):
         """Close the connections that have been idle for too long, and schedule the next call."""
         now = self.loop.time()
         while self.idle and next(iter(self.idle.values())) + self.idle_s <= now:
-            self._close_longest_idle()
+            self._longest_idle().close()
         self.loop.call_at(next(iter(self.idle.values()), now) + self.idle_s, self._close_idle)
 
-    def _close_longest_idle(self) -> None:
+    def _longest_idle(self) -> Connection:
+        """Remove the connection that has been idle for longest."""
         connection = next(iter(self.idle))
         del self.idle[connection]
-        connection.close()
+        return connection
 
     def _listen(self, *, wanted: bool = True) -> None:
         if self._listens != wanted and not self.stopping:
@@ -405,7 +413,7 @@ class HttpServer(uvicorn.Server):
                 sock.close()
                 continue
             if is_full:
-                self._close_longest_idle()
+                self._longest_idle().raw.abort()  # at once, although a part of a request or of an answer may be open
             self._open += 1
             task = self.loop.create_task(self._connect(sock, first))
             self.server_state.tasks.add(task)

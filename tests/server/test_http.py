@@ -6,7 +6,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import Any
 from wsgiref.validate import validator
 
@@ -296,6 +296,72 @@ def test_a_full_worker_accepts_the_client_that_waits_when_a_busy_connection_is_i
     assert list(map(status_of, said)) == [200, 200]
 
 
+def endless_or_short(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    """An application whose answer has no end if the query is ``endless``."""
+    start_response("200 OK", [])
+    return repeat(b"x" * 100_000) if environ["QUERY_STRING"] == "endless" else [b"short"]
+
+
+def test_clients_that_never_read_their_scrape_hold_no_thread() -> None:
+    servers: list[HttpServer] = []
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        others = [await another(writer) for _ in range(5)]
+        for _, its_writer in others:
+            its_writer.transport.pause_reading()  # type: ignore[attr-defined]
+            its_writer.write(get("/metrics?endless"))
+        await asyncio.to_thread(wait_for, lambda: len(servers[0].idle) == 1 + len(others))
+        writer.write(get("/metrics", "Connection: close"))
+        said = await reader.read()
+        for _, its_writer in others:
+            its_writer.transport.abort()
+        return said
+
+    (said,) = talk(client, application=endless_or_short, prepare=lambda server, _app: servers.append(server))
+    assert said.endswith(b"short")
+
+
+@pytest.mark.parametrize(
+    "sent", [POST[:9], POST[:-1], get("/?endless")], ids=["half a head", "half a body", "no reading"]
+)
+def test_a_full_worker_ends_a_connection_that_waits_for_its_client(sent: bytes) -> None:
+    servers: list[HttpServer] = []
+
+    async def client(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(sent)
+        await asyncio.to_thread(wait_for, lambda: any(not each.is_unused() for each in servers[0].idle))
+        other, its_writer = await another(writer)
+        its_writer.write(get("/", "Connection: close"))
+        said = await other.read()
+        its_writer.close()
+        return said
+
+    (said,) = talk(client, most=1, application=endless_or_short, prepare=lambda server, _app: servers.append(server))
+    assert said.endswith(b"short")
+
+
+@pytest.mark.parametrize("cut", [len(POST) - 9, 1], ids=["half a head", "half a body"])
+def test_a_worker_that_stops_gives_a_request_the_time_to_arrive(cut: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_LAST_REQUEST_S", 0.0)
+    servers: list[HttpServer] = []
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        unused, its_writer = await another(writer)
+        writer.write(POST[:-cut])
+        await asyncio.to_thread(wait_for, lambda: [each.is_unused() for each in servers[0].idle].count(False) == 1)
+        stop = asyncio.create_task(servers[0].shutdown())
+        assert await unused.read() == b""
+        its_writer.close()
+        writer.write(POST[-cut:])
+        said = await reader.read()
+        stop.cancel()
+        return said
+
+    (said,) = talk(client, prepare=lambda server, _app: servers.append(server))
+    assert status_of(said) == 202
+
+
 def test_a_head_of_more_than_64_kib_is_refused_even_if_it_arrives_at_once() -> None:
     said = said_to(get("/healthz", "X: " + "x" * 70_000))
     assert said.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
@@ -455,6 +521,23 @@ def test_a_first_byte_may_come_later_than_a_head_may_take() -> None:
 @pytest.mark.parametrize("sent", [b"", POST + POST, b"\r\n\r\n"], ids=["nothing", "two events", "empty lines"])
 def test_a_connection_is_closed_when_it_has_been_idle_for_long(sent: bytes) -> None:
     assert said_to(sent, ends=False, idle_s=0.3).count(b"HTTP/1.1 ") == sent.count(b"POST")
+
+
+def test_a_request_that_has_begun_is_not_idle() -> None:
+    servers: list[HttpServer] = []
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        await ask(reader, writer)
+        (connection,) = servers[0].idle
+        servers[0].idle[connection] -= 9 * servers[0].idle_s  # as if it had been idle for long
+        writer.write(POST[:-1])
+        await asyncio.to_thread(wait_for, lambda: not connection.is_unused())
+        servers[0]._close_idle()
+        writer.write(POST[-1:])
+        return await reader.readuntil(b"}")
+
+    (said,) = talk(client, prepare=lambda server, _app: servers.append(server))
+    assert status_of(said) == 202
 
 
 @pytest.mark.parametrize("request_bytes", [POST, get("/healthz")], ids=["an event", "a health check"])
