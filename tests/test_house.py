@@ -26,6 +26,7 @@ KEPT_FRAGMENTS = {
 """Private functions of one statement and one caller, and why they are kept."""
 
 TIMES_IN_TESTS = {
+    "burrow/test_payload.py": "compares the CPU time of two bodies, and one must take far less",
     "e2e/sender.py": "the pace of a sender",
     "e2e/stack/__main__.py": "prints how long the servers take to start",
     "e2e/stack/processes.py": "asks again until a server answers",
