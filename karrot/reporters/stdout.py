@@ -5,11 +5,10 @@
 ```
 """
 
+import json
 import sys
 from itertools import islice
 from typing import IO
-
-import msgspec
 
 from karrot.reporters.base import Context, Unreported
 
@@ -40,7 +39,8 @@ class StdoutReporter:
                 "partition_count": event.partition_count,
                 "incident_id": event.incident_id,
             }
-            self._stream.write(msgspec.json.encode(record) + b"\n")
+            # ASCII alone: a name can contain what a terminal obeys, or what changes the order of its characters.
+            self._stream.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")
         self._stream.flush()
 
     def close(self) -> None:

@@ -34,5 +34,16 @@ def test_stdout_gets_one_line_of_json_per_event() -> None:
     assert json.loads(second)["total_lag"] is None
 
 
+def test_a_name_cannot_command_the_terminal() -> None:
+    log = MemoryEventLog(ManualClock())
+    hidden = "a\x1b[2J\x7f\x85\x9b31m\u202eb\u2066"
+    append_event(log, consumer=hidden)
+    stream = io.BytesIO()
+    StdoutReporter(stream).report(Unreported(log, Cursor(log.log_id, 0)))
+    line = stream.getvalue().decode()
+    assert line.removesuffix("\n").isprintable()
+    assert json.loads(line)["consumer"] == hidden
+
+
 def test_stdout_is_a_push_reporter() -> None:
     assert isinstance(build(make_context("stdout")), PushReporter)
