@@ -141,7 +141,11 @@ CODES: dict[str, Code] = {
         "The route does not accept this method",
         "Use a method from the header Allow. Burrow must post to /burrow.",
     ),
+    "cross_site": Code(
+        403,
+        "Another site sent the request",
+        "Open Karrot at KARROT_EXTERNAL_URL. Behind a proxy, set it to the proxy's URL, and keep the header Host.",
+    ),
     "not_judged": Code(404, "watch knows the group, but has not judged it yet", "Ask again after ten of its polls."),
-    "cross_site": Code(403, "Another site sent the request", "Behind a proxy, set KARROT_EXTERNAL_URL to its URL."),
     "too_many_mutes": Code(409, "There are too many mutes", "End some mutes, or use a pattern for several groups."),
 }

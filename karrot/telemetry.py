@@ -197,7 +197,7 @@ EVENTS_REJECTED = _counter(
     "karrot_events_rejected_total",
     "Events that Karrot refused, by problem code. not_found and method_not_allowed: they were sent to a wrong path.",
     "code",
-    known=tuple(CODES)[:-3],  # the last three are no codes of events
+    known=tuple(CODES)[:-2],  # the last two are no codes of events
 )
 EVENT_HANDLING_SECONDS = Metric(
     "karrot_event_handling_seconds",

@@ -11,7 +11,7 @@ from karrot.jinja_filters import FILTERS
 from karrot.render import templates_dir
 from karrot.runbooks_and_remedies import CODES, REFUSED_LATELY_S, runbook_of_failing
 from karrot.text import instant
-from karrot.web import error_answers, health, metrics, static_files, webhook
+from karrot.web import auth, error_answers, health, metrics, static_files, webhook
 from karrot.web.api import routes as api
 from karrot.web.context import EXTENSION, Credentials, WebContext, add_headers
 from karrot.web.pages import banners, page_cache, runbooks
@@ -56,6 +56,7 @@ def create_app(context: WebContext) -> Flask:
     error_answers.install(app)
     for module in (webhook, metrics, health, api, pages, runbooks, static_files):
         app.register_blueprint(module.routes)
+    app.before_request(auth.require_own_site)
     app.after_request(add_headers)
     if context.external_url:
         app.wsgi_app = with_prefix(context.external_url, app.wsgi_app)  # type: ignore[assignment, method-assign]

@@ -1,8 +1,9 @@
-"""Checks the Authorization header of requests that post or read. WSGI passes the header as Latin-1."""
+"""Checks who posts or reads: the Authorization header, which WSGI passes as Latin-1, and the headers of a browser."""
 
 import binascii
 import hmac
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
 from flask import g, request
@@ -12,6 +13,9 @@ from karrot.web.error_answers import FOR_READERS, Problem
 
 _BASIC = 'Basic realm="karrot", charset="UTF-8"'
 _BEARER = 'Bearer realm="karrot"'
+_PORT = re.compile(r":\d*$")
+_UNREGISTRABLE = re.compile(r"[^.]*|[\d.]+|.+\.(internal|local|localhost|svc)", re.IGNORECASE)
+"""Host names that belong to no site of a stranger: one word, an address, or a name of a private network."""
 
 
 def may_post(credentials: Credentials, authorization: str) -> bool:
@@ -48,15 +52,32 @@ def require_reader() -> None:
         raise Problem("unauthorized", "The API token is missing or wrong.", headers=challenges)
 
 
-def require_same_site() -> None:
-    """End a request that a browser sends from a page of another site, unless it only reads. Programs send no Origin."""
-    if request.method in ("GET", "HEAD", "OPTIONS"):
-        return
-    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
-    own = [urlsplit(url).netloc for url in (request.host_url, web_context().external_url or request.host_url)]
-    is_own = site in ("same-origin", "none") if site else origin is None or origin.partition("://")[2] in own
-    if not is_own:
-        raise Problem("cross_site", "A page of another site sent this request, so Karrot changed nothing.")
+def require_own_site() -> None:
+    """End the current request if a browser sends it for a page of another site."""
+    only_reads = request.method in ("GET", "HEAD", "OPTIONS")
+    refuse_other_sites(request.headers.get, web_context().external_url, only_reads=only_reads)
+
+
+def refuse_other_sites(
+    header: Callable[[str], str | None], external_url: str | None, *, only_reads: bool = False
+) -> None:
+    """Raise `Problem` for a request that a browser sends for a page of another site.
+
+    A page may read nothing of another site, except after a stranger gave its host name Karrot's address. Only Host then
+    shows the other site, if the external URL is known. Programs send no Accept-Language, Origin or Sec-Fetch-Site, so
+    they may use every name.
+    """
+    host, origin, site = header("host") or "", header("origin"), header("sec-fetch-site")
+    own = host, urlsplit(external_url).netloc if external_url else host
+    is_own = header("accept-language") is None or _is_own_name(*own)
+    is_same = site in ("same-origin", "none") if site else origin is None or origin.partition("://")[2] in own
+    if not (is_own and (is_same or only_reads)):
+        raise Problem("cross_site", "A page of another site sent this request, so Karrot did nothing.")
+
+
+def _is_own_name(host: str, own: str) -> bool:
+    name, own_name = (_PORT.sub("", each).lower() for each in (host, own))
+    return name == own_name or _UNREGISTRABLE.fullmatch(name) is not None
 
 
 def _shown(header: str) -> tuple[str, bytes]:

@@ -131,6 +131,7 @@ def refusal(context: WebContext, error: Exception, client: str, *, counted: bool
 
 def admit(context: WebContext, headers: Mapping[str, str]) -> int:
     """Check the headers (names in lower case), and return the body's length. Raises `Problem` to refuse the event."""
+    auth.refuse_other_sites(headers.get, context.external_url)
     credentials = context.credentials()
     if (credentials.basic or credentials.bearer) and not auth.may_post(credentials, headers.get("authorization", "")):
         challenges = [("WWW-Authenticate", value) for value in auth.burrow_challenges(credentials)]

@@ -55,6 +55,57 @@ def test_everybody_can_read_without_a_token(path: str) -> None:
     assert make_website().client.get(path).status_code in (200, 404)
 
 
+BROWSER = {"Accept-Language": "en", "Accept": "text/html,*/*"}
+EVENT = recorded_body("karrot_v1.9.5_err_stop.json")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site", "Origin": "http://evil.example", "Content-Type": "text/plain"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Host": "evil.example", "Origin": "http://evil.example"},
+    ],
+)
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+def test_a_page_of_another_site_cannot_forge_an_event(headers: dict[str, str], method: str) -> None:
+    website = make_website(external_url="https://karrot.example")
+    answer = website.client.open("/burrow", method=method, data=EVENT, headers=BROWSER | headers)
+    assert (answer.status_code, answer.get_json()["code"]) == (403, "cross_site")
+    assert website.log.size().events == 0
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:5000", "karrot.example.evil.example", "x.10.0.0.com"])
+def test_a_page_cannot_read_after_its_name_got_the_address_of_karrot(host: str) -> None:
+    client = make_website(external_url="https://karrot.example/karrot").client
+    for path in (*READ, *OPEN, "/metrics", "/nothing"):
+        answer = client.get(path, headers={**BROWSER, "Host": host, "Accept": "*/*"})
+        assert (answer.status_code, answer.get_json()["code"]) == (403, "cross_site")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        *({**BROWSER, "Host": host} for host in ("karrot.example", "KARROT.example:5000", "karrot:5000", "localhost")),
+        *({**BROWSER, "Host": host} for host in ("10.0.0.7:5000", "[::1]:5000", "karrot.tools.svc.cluster.local")),
+        *({"Host": host} for host in ("karrot.tools:5000", "10.0.0.7:5000", "internal-1.elb.amazonaws.com")),
+    ],
+)
+def test_programs_may_use_every_name_and_browsers_the_known_ones(headers: dict[str, str]) -> None:
+    website = make_website(external_url="https://karrot.example/karrot")
+    assert website.client.post("/burrow", data=EVENT, headers=headers).status_code == 202
+    for path in ("/", "/metrics", "/readyz", "/api/v1/groups"):
+        assert website.client.get(path, headers=headers).status_code == 200
+
+
+def test_without_an_external_url_every_name_is_known() -> None:
+    headers = BROWSER | {"Host": "karrot.example:5000", "Origin": "http://karrot.example:5000"}
+    website = make_website()
+    assert website.client.get("/", headers=headers).status_code == 200
+    assert website.client.post("/burrow", data=EVENT, headers=headers).status_code == 202
+
+
 @pytest.mark.parametrize("path", OPEN)
 def test_probes_never_need_a_token(path: str) -> None:
     assert (

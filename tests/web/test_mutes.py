@@ -129,6 +129,7 @@ def test_too_many_mutes_are_refused(website: Website) -> None:
         ({"Origin": "https://evil.example"}, 403),
         ({"Origin": "http://localhost.evil.example"}, 403),
         ({"Origin": "null"}, 403),
+        ({"Host": "evil.example", "Origin": "http://evil.example", "Accept-Language": "en"}, 403),
     ],
 )
 def test_a_page_of_another_site_can_change_nothing(headers: dict[str, str], status: int) -> None:

@@ -24,7 +24,7 @@ from karrot.render import templates_dir
 from karrot.settings import types
 from karrot.text import EPOCH, count, duration, visible
 from karrot.web.api.answers import event_log_status, group_detail, group_shape, mute_finder, progress, reject_shape
-from karrot.web.auth import require_reader, require_same_site
+from karrot.web.auth import require_reader
 from karrot.web.context import if_readable, web_context
 from karrot.web.error_answers import Problem, ProblemBody
 
@@ -40,7 +40,6 @@ _ANSWERS = (GroupPage, GroupDetail, Explanation, Mutes, Reporters, EventLogStatu
 
 routes = Blueprint("api", __name__)
 routes.before_request(require_reader)
-routes.before_request(require_same_site)
 
 
 class GroupFilter(NamedTuple):
