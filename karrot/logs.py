@@ -13,6 +13,7 @@ from structlog.types import EventDict, Processor, WrappedLogger
 VALUE_LIMIT = 500
 """A log record has at most this many characters of one value, because a client may send megabytes."""
 
+_MOST_LINES, _MINUTE_MS = 10, 60_000
 _HANDLER = "karrot"
 _NOT_VALUES = {"_record", "_from_structlog", "exc_info"}
 _LEADING = ("timestamp", "level", "logger", "event")
@@ -34,6 +35,25 @@ class _Handler(logging.StreamHandler[TextIO]):
             finally:
                 os.dup2(kept, number)
                 os.close(kept)
+
+
+class LogTurns:
+    """Limits the log lines that any client can cause to 10 of each code in a minute.
+
+    Threads need no lock: at worst, one line more is logged or one less is counted.
+    """
+
+    def __init__(self) -> None:
+        self._turns: dict[str, tuple[int, int, int]] = {}
+
+    def take(self, code: str, now_ms: int) -> int | None:
+        """Return how many lines of this code were skipped since the last one. ``None`` if this line is skipped too."""
+        began_ms, lines, skipped = self._turns.get(code, (now_ms, 0, 0))
+        if now_ms - began_ms >= _MINUTE_MS:
+            began_ms, lines = now_ms, 0
+        is_logged = lines < _MOST_LINES
+        self._turns[code] = began_ms, lines + is_logged, 0 if is_logged else skipped + 1
+        return skipped if is_logged else None
 
 
 def configure(level: str, stream: TextIO, *, console: bool | None = None) -> None:

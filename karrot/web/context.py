@@ -15,6 +15,7 @@ from karrot.clock import Clock
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.event_log import EventLog
 from karrot.intake import Intake
+from karrot.logs import LogTurns
 from karrot.web.pages.last_weeks import AskLastWeeks
 
 T = TypeVar("T")
@@ -86,6 +87,7 @@ class WebContext:
     large_body_wait: float = 2.0
     stale_after_ms: int = 300_000
     large_bodies: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    log_turns: LogTurns = field(default_factory=LogTurns, repr=False)
 
 
 def web_context() -> WebContext:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 import structlog
-from flask import Blueprint, Response, current_app, request
+from flask import Blueprint, Response, request
 from werkzeug.exceptions import MethodNotAllowed
 
 from karrot.burrow.payload import MalformedPayload
@@ -31,7 +31,6 @@ METHODS = ("POST", "PUT", "DELETE")
 _PATH = "/burrow"
 _SOURCE = SOURCE_HEADER.lower()
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,9})(?:\r\n|$)", re.IGNORECASE)
-_LOGGED_EVERY_MS = 60_000
 _MOST_DIGITS = 20
 
 
@@ -87,14 +86,13 @@ def refuse_method() -> NoReturn:
 
 @routes.after_app_request
 def count_post_to_wrong_path(response: Response) -> Response:
-    """Count an event that was posted to a wrong path. Log at most one such event a minute."""
+    """Count and log an event that was posted to a wrong path."""
     code = {404: "not_found", 405: "method_not_allowed"}.get(response.status_code)
     if code is not None and request.method in METHODS and request.routing_exception is not None:
-        context, logged_ms = web_context(), current_app.extensions.get(__name__, -_LOGGED_EVERY_MS)
+        context = web_context()
         context.intake.refuse(code, "")
-        if context.clock.boot_ms() - logged_ms >= _LOGGED_EVERY_MS:
-            current_app.extensions[__name__] = context.clock.boot_ms()
-            where = {"path": request.path[:200], "client": request.remote_addr, "problem": code}
+        if (skipped := context.log_turns.take(code, context.clock.boot_ms())) is not None:
+            where = {"path": request.path[:200], "client": request.remote_addr, "problem": code, "skipped": skipped}
             _log.warning("a program posts to a wrong path instead of /burrow", code="wrong_path", **where)
     return response
 
@@ -179,7 +177,10 @@ def _problem(error: Exception) -> Problem:
 
 
 def _count(context: WebContext, problem: Problem, error: Exception, client: str) -> None:
-    """Count a refused event. Log the refusal if the sender can fix the event, or if Karrot failed."""
+    """Count a refused event. Log the refusal if the sender can fix the event, or if Karrot failed.
+
+    Any client can cause such lines, so a worker logs the first of a minute, and then counts.
+    """
     match error:
         case MalformedPayload():  # the intake has counted it and kept the body
             pass
@@ -187,7 +188,12 @@ def _count(context: WebContext, problem: Problem, error: Exception, client: str)
             context.intake.refuse(problem.code, f"{type(error.__cause__).__name__}: {error.__cause__}", error.body)
         case _:
             context.intake.refuse(problem.code, problem.detail)
+    if problem.code != "internal_error" and not isinstance(error, Problem | MalformedPayload):
+        return
+    if (skipped := context.log_turns.take(problem.code, context.clock.boot_ms())) is None:
+        return
     if problem.code == "internal_error":
-        _log.error("request failed", code=problem.code, path=_PATH, exc_info=error)
-    elif isinstance(error, Problem | MalformedPayload):
-        _log.warning("event refused", code=problem.code, reason=problem.detail[:500], client=client)
+        _log.error("request failed", code=problem.code, path=_PATH, exc_info=error, skipped=skipped)
+    else:
+        reason = problem.detail[:500]
+        _log.warning("event refused", code=problem.code, reason=reason, client=client, skipped=skipped)

@@ -405,13 +405,30 @@ def test_events_are_counted_by_kind_so_that_a_missing_ok_is_noticed(recording: s
     assert counted == {(("kind", kind),): 1}
 
 
-def test_posts_to_a_wrong_path_are_counted_and_logged_once_a_minute() -> None:
+def test_posts_to_a_wrong_path_are_counted_and_logged() -> None:
     website = websites.make_website()
     with capture_logs() as logs:
-        for path in ("/burow", "/", "/burow"):
+        for path in ("/burow", "/"):
             website.client.post(path, data=ERR_STOP)
         website.client.get("/burow")
-        website.clock.advance(60_000)
-        website.client.put("/burow", data=ERR_STOP)
-    assert rejected(website) == {"not_found": 3, "method_not_allowed": 1}
-    assert [(line["path"], line["problem"]) for line in logs] == [("/burow", "not_found")] * 2
+    assert rejected(website) == {"not_found": 1, "method_not_allowed": 1}
+    assert [(each["path"], each["problem"]) for each in logs] == [("/burow", "not_found"), ("/", "method_not_allowed")]
+
+
+@pytest.mark.parametrize(("path", "code"), [("/burow", "not_found"), ("/burrow", "unauthorized")])
+def test_a_client_that_is_always_refused_does_not_fill_the_log(path: str, code: str) -> None:
+    website = websites.make_website(credentials=make_credentials(burrow_token="secret"))
+
+    def logged(posts: int) -> list[int]:
+        with capture_logs() as logs:
+            for _ in range(posts):
+                website.client.post(path, data=ERR_STOP)
+        return [each["skipped"] for each in logs]
+
+    assert logged(500) == [0] * 10
+    website.clock.advance(60_000)
+    assert logged(2) == [490, 0]
+    assert rejected(website) == {code: 502}
+    with capture_logs() as logs:
+        website.client.post("/burrow", data=b"{", headers={"Authorization": "Bearer secret"})
+    assert [each["code"] for each in logs] == ["unsupported_template"]
