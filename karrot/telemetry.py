@@ -257,7 +257,8 @@ RESYNC_GROUPS = _counter(
 )
 LOG_WRITABLE = _gauge(
     "karrot_log_writable",
-    "The last commit to the event log: 1 if it succeeded, 0 if it failed. Each worker shows its own commits.",
+    "The last commit to the event log: 1 if it succeeded, 0 if it failed or hangs for 5 s. Each worker shows its own "
+    "commits.",
 )
 LOG_MEMORY_AGE = _gauge(
     "karrot_log_memory_age_seconds",

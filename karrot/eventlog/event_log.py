@@ -109,8 +109,12 @@ class EventLog(ABC):
     # --- several processes and machines: as for one process that alone uses the log ---
 
     def writable(self) -> str | None:
-        """Why the last commit of this process failed; ``None`` if that commit succeeded."""
-        return self._committer.failure
+        """Why the last commit of this process failed, or has not ended for `STALLED_S`; ``None`` if it succeeded."""
+        return self._writer.stalled() or self._committer.failure
+
+    def _has_idle_work(self) -> bool:
+        """Whether a commit without jobs is useful: for counters, or to see whether commits succeed again."""
+        return bool(self._buffer) or self._committer.failure is not None
 
     def memory_age_ms(self) -> int | None:
         """The age of the groups in memory, which replace a log that cannot be read. ``None`` if the log can be read."""

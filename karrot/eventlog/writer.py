@@ -35,6 +35,9 @@ _TICK_S = 1.0
 _GATHER_S = 0.001
 """A commit waits at most this long for as many jobs as the previous one had. Under load, most cost is per commit."""
 
+STALLED_S = 5.0
+"""If a turn of the writer (a commit with its checkpoint) takes longer, the log is not writable. Clients wait 2 s."""
+
 _GATHER_FROM = 5
 """If the previous commit had fewer jobs, the load is low, and a wait would only delay the answers."""
 
@@ -131,8 +134,10 @@ class Writer:
         afterwards: Callable[[], None],
         idle_work: Callable[[], bool],
         patience_s: float = 2.0,
+        seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         self._commit = commit
+        self._seconds = seconds
         self._afterwards = afterwards
         self._idle_work = idle_work
         self._patience_s = patience_s
@@ -140,6 +145,7 @@ class Writer:
         self._wake = threading.Condition()
         self._stopping = False
         self._enough = 1
+        self._turn_began_s: float | None = None
         self._thread = threading.Thread(target=self._run, name="karrot-writer", daemon=True)
         self._thread.start()
 
@@ -153,6 +159,12 @@ class Writer:
             if len(self._waiting) == self._enough:
                 self._wake.notify()
         return job
+
+    def stalled(self) -> str | None:
+        """Why no commit ends, if the writer's turn takes longer than `STALLED_S`; else ``None``."""
+        began_s = self._turn_began_s
+        waited_s = 0.0 if began_s is None else self._seconds() - began_s
+        return f"a commit has waited for {waited_s:.0f} s: the storage hangs" if waited_s > STALLED_S else None
 
     def stop(self) -> None:
         """Commit the waiting jobs, then end the thread."""
@@ -183,6 +195,7 @@ class Writer:
                     self._wake.wait(_GATHER_S)
                     self._enough = 1
             taken: list[Job[Any]] = []
+            self._turn_began_s = self._seconds()
             try:
                 self._commit(partial(self._take, taken))
                 self._finish(taken)
@@ -193,6 +206,7 @@ class Writer:
                 _log.exception("a commit failed unexpectedly", code="commit_failed")
                 self._finish(self._take(taken), LogUnavailableError(f"unexpected: {error}"))
                 time.sleep(_TICK_S)  # an unknown fault will not pass at once
+            self._turn_began_s = None
             previous_jobs = len(taken)
 
     def _take(self, taken: list[Job[Any]]) -> list[Job[Any]]:
@@ -222,6 +236,9 @@ class InlineWriter:
             refused = error
         job.finish(refused)
         return job
+
+    def stalled(self) -> str | None:
+        return None
 
 
 class PendingWrites(NamedTuple):

@@ -133,6 +133,8 @@ def test_no_answer_waits_for_a_stalled_disk(tmp_path: Path) -> None:
             posts = [pool.submit(refusal, service, f"during-{number}") for number in range(12)]
             while not all(post.done() for post in posts):
                 assert service.metric("karrot_consumer_lag", consumer="before") == 11_020
+            wait_for(lambda: service.get("/readyz").status == 503)
+            wait_for(lambda: service.metric("karrot_log_writable") == 0)
             answers = dict(post.result() for post in posts)
             # The stalled commit may contain only counters; then no event is in a commit yet.
             assert set(answers.values()) <= {"overloaded", "unconfirmed"}

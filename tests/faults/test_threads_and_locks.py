@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from http.client import HTTPException
 from itertools import count
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from karrot.eventlog.locks import FileLock
 from support.burrow.recorded_bodies import warn_body
 from support.eventlog.postgres_server import PASSWORD, PostgresServer, running_postgres
 from support.service import failing_calls
@@ -187,3 +188,22 @@ def test_a_service_that_cannot_lock_its_directory_says_so_and_can_start_again(
     )
     with service:
         assert service.accepts()
+
+
+def test_workers_are_not_ready_while_a_process_that_hangs_holds_the_lock_of_the_commits(tmp_path: Path) -> None:
+    with Service(tmp_path / "data") as service:
+        wait_for(lambda: len(service.workers()) == 2)
+        assert service.post(warn_body("before")).status == 202
+        with closing(FileLock(tmp_path / "data" / "commit.lock")) as held:
+            held.acquire()
+
+            def no_worker_is_ready() -> bool:
+                assert service.post(warn_body("during")).status == 503
+                return [service.get("/readyz").status for _ in range(8)] == [503] * 8
+
+            wait_for(no_worker_is_ready)
+            assert {service.metric("karrot_log_writable") for _ in range(8)} == {0}
+            assert service.metric("karrot_consumer_lag", consumer="before") == 11_020
+        wait_for(lambda: all(service.ready() for _ in range(8)))
+        assert service.metric("karrot_log_writable") == 1
+        assert service.post(warn_body("after")).status == 202

@@ -150,7 +150,7 @@ class PostgresEventLog(EventLog):
         return self._time.now()
 
     def writable(self) -> str | None:
-        return self._committer.failure or self._sessions.failure
+        return super().writable() or self._sessions.failure
 
     def memory_age_ms(self) -> int | None:
         return self._live.age_ms() if self._is_from_memory or self._sessions.failure is not None else None
@@ -254,7 +254,7 @@ class PostgresEventLog(EventLog):
             self._stop.wait(_CHECK_S)
 
     def _has_idle_work(self) -> bool:
-        return bool(self._buffer) or self._committer.failure is not None or self._committer.has_lost_session()
+        return super()._has_idle_work() or self._committer.has_lost_session()
 
     def _last_known(self) -> Sequence[GroupState]:
         """The groups in memory. Raises if all groups have expired: an empty list would mean an empty log."""

@@ -18,7 +18,7 @@ from karrot.eventlog.next_group_state import Arrival, summarize
 from karrot.eventlog.sqlite import data_directory
 from karrot.eventlog.sqlite.database import Checkpointer, LogFile
 from karrot.eventlog.sqlite.store import SqliteCommitter, SqliteTransaction
-from karrot.eventlog.writer import Job, WriteBuffer, Writer
+from karrot.eventlog.writer import Job, Take, WriteBuffer, Writer
 from support.burrow.lag_events import make_event
 from support.eventlog.sqlite_log import MAX_BYTES, open_sqlite
 from support.manual_clock import ManualClock
@@ -190,3 +190,29 @@ def test_reads_of_karrot_never_block_a_checkpoint(tmp_path: Path) -> None:
         assert outside.execute("PRAGMA wal_checkpoint(TRUNCATE)").get[0] == 0, kept
     outside.close()
     log.close()
+
+
+@pytest.mark.parametrize(
+    ("commit_s", "stalled"),
+    [(2.0, [None] * 10), (7.0, ["a commit has waited for 7 s: the storage hangs"] * 10)],
+    ids=["overloaded", "hangs"],
+)
+def test_a_commit_that_hangs_is_told_from_an_overload_in_which_every_commit_ends(
+    commit_s: float, stalled: Sequence[str | None]
+) -> None:
+    clock, told = [0.0], list[str | None]()
+
+    def commit(take: Take) -> None:
+        for job in take():
+            job.stored = True
+        clock[0] += commit_s
+        told.append(writer.stalled())
+        if len(told) < 10:
+            jobs.append(writer.begin(lambda _transaction: None))  # arrives while the commit runs, and waits for its end
+
+    jobs = list[Job[Any]]()
+    writer = Writer(commit, afterwards=lambda: None, idle_work=lambda: False, seconds=lambda: clock[0])
+    jobs.append(writer.begin(lambda _transaction: None))
+    wait_for(lambda: len(told) == 10)
+    writer.stop()
+    assert (told, writer.stalled()) == (stalled, None)
