@@ -11,12 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
@@ -47,6 +48,7 @@ from karrot.web.pages.last_weeks import AskLastWeeks, LastWeeks
 if TYPE_CHECKING:
     from karrot.eventlog.postgres.connections import Database
 
+T = TypeVar("T")
 OpenLog = Callable[[Settings], EventLog]
 """Opens the prepared event log with the limits in the settings. Call this function after the fork."""
 
@@ -61,14 +63,20 @@ def prepared_log(settings: Settings, clock: Clock) -> Iterator[OpenLog]:
         from karrot.eventlog.postgres import PostgresEventLog
         from karrot.eventlog.postgres.schema import prepare
 
-        opened = prepare(database, clock)
+        opened = _in_thread(prepare, database, clock)
         yield lambda chosen: PostgresEventLog(
             database_of_settings(chosen), opened, clock, name=socket.gethostname(), **_limits(chosen)
         )
     else:
         with contextlib.closing(data_directory.hold(settings.data_dir)):
-            data_directory.prepare(settings.data_dir, clock, max_bytes=settings.max_log_bytes)
-            yield lambda chosen: SqliteEventLog(settings.data_dir, clock, **_limits(chosen))
+            failure = _in_thread(data_directory.prepare, settings.data_dir, clock, max_bytes=settings.max_log_bytes)
+            yield lambda chosen: SqliteEventLog(settings.data_dir, clock, failure=failure, **_limits(chosen))
+
+
+def _in_thread(prepare: Callable[..., T], *arguments: Any, **options: Any) -> T:
+    """Call ``prepare`` while the main thread can handle SIGTERM: Python handles no signal during a call into C."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(prepare, *arguments, **options).result()
 
 
 def database_of_settings(settings: Settings) -> "Database":
@@ -93,9 +101,6 @@ def _limits(settings: Settings) -> dict[str, int]:
         "log_end_max_bytes": settings.log_end_max_bytes,
     }
 
-
-_BOOT_FAILED = 3
-"""If a worker ends with this exit code, gunicorn's parent does not start another worker."""
 
 _START_AGAIN_S = 1.0
 _CLIENT_SECRETS = (
@@ -209,13 +214,10 @@ class Plan(Server):
         _log_settings(loaded)
 
     def build(self) -> "Service":
-        """Build the service of one worker. A failure is logged, and ends the worker and perhaps the start."""
+        """Build the service of one worker. A failure is logged and ends the worker, and gunicorn starts another."""
         try:
             return Service(self._settings, self._clock, self._open_log, self._leader, self._certificate)
-        except LogUnavailableError as error:
-            _log.error("this worker cannot start", code="worker_not_started", reason=str(error))
-            sys.exit(_BOOT_FAILED)
-        except (OSError, RuntimeError) as error:  # a temporary lack of locks or threads: the other workers go on
+        except Exception as error:  # noqa: BLE001 - perhaps a temporary lack of space or threads: the others go on
             _log.exception(
                 "this worker cannot start; another one is started", code="worker_starts_again", reason=str(error)
             )

@@ -2,11 +2,13 @@
 
 import importlib.util
 import re
+import signal
 from pathlib import Path
 
 import pytest
 
 from karrot.aws.classify_errors import FaultKind
+from karrot.cli.errors import NotDone, NotNow, Refused
 from karrot.reporters.cloudwatch.data import REASONS
 from karrot.reporters.cloudwatch.group_data import HEARTBEAT, INCOMPLETE, UNKNOWN
 from karrot.settings.loading import load
@@ -86,6 +88,14 @@ def test_every_metric_of_the_process_is_in_the_reference() -> None:
         ("process_cpu_seconds_total", "counter"),
         ("process_open_fds", "gauge"),
         ("process_max_fds", "gauge"),
+    ]
+
+
+def test_the_exit_codes_of_the_service_are_explained() -> None:
+    table = (DOCS / "operations.md").read_text(encoding="utf-8").partition("| exit code of `karrot serve` |")[2]
+    codes = re.findall(r"^\| (\d+) \|", table.partition("\n\n")[0], re.MULTILINE)
+    assert codes == [
+        str(code) for code in (0, NotDone.exit_code, Refused.exit_code, NotNow.exit_code, 128 + signal.SIGTERM)
     ]
 
 

@@ -157,7 +157,7 @@ def test_a_second_service_on_the_same_directory_fails_with_the_reason(running: S
     second.program = ("-c", f"{wait}; from karrot.cli import main; main()")
     second.start(wait=False)
     assert second.process is not None
-    assert second.process.wait(30) == 2
+    assert second.process.wait(30) == os.EX_TEMPFAIL
     assert "is in use by another Karrot" in second.said.read_text()
 
 
@@ -166,7 +166,7 @@ def test_a_taken_port_is_reported_in_one_line(running: Service, tmp_path: Path) 
     second.port = running.port
     second.start(wait=False)
     assert second.process is not None
-    assert second.process.wait(30) == 2
+    assert second.process.wait(30) == os.EX_TEMPFAIL
     assert second.said.read_text().splitlines()[-1] == (
         f"karrot: cannot listen on 127.0.0.1:{running.port}: Address already in use; choose another address with "
         "--bind HOST:PORT or KARROT_BIND"
@@ -208,3 +208,26 @@ def test_a_failed_start_ends_with_one_sentence(tmp_path: Path) -> None:
     said = service.said.read_text()
     assert said.startswith("karrot: KARROT_EXCLUDE_CONSUMERS is '('")
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("event_log", "postgresql://karrot@127.0.0.1:1/karrot", "cannot connect to PostgreSQL"),
+        ("data_dir", "/proc/not-mounted-yet", "cannot use the data directory (KARROT_DATA_DIR) /proc/not-mounted-yet"),
+    ],
+)
+def test_a_start_that_can_succeed_later_does_not_end_like_one_with_wrong_settings(
+    tmp_path: Path, name: str, value: str, reason: str
+) -> None:
+    service = Service(tmp_path / "data", arguments=(), workers="1", **{name: value})
+    service.start(wait=False)
+    assert service.process is not None
+    assert service.process.wait(60) == os.EX_TEMPFAIL
+    assert service.said.read_text().splitlines()[-1].startswith(f"karrot: {reason}")
+
+
+def test_a_start_does_not_wait_for_kafka_and_burrow(tmp_path: Path) -> None:
+    away = {"watch_bootstrap": "127.0.0.1:1", "watch_cluster": "prod-eu", "burrow_url": "http://127.0.0.1:1"}
+    with Service(tmp_path / "data", arguments=(), workers="1", **away) as service:
+        assert service.post(WARN).status == 202

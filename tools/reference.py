@@ -184,8 +184,8 @@ def _commands() -> str:
         "Commands",
         "`python -m karrot` is the same as `karrot`. A command prints each error as one line on standard\n"
         "error. The exit code is 2 for wrong settings and options. It is 1 if the command failed, or if a\n"
-        "check that the command made has a negative result. A shell can complete the\n"
-        "commands, and each command has a [man page](../operations.md#completion-and-man-pages).",
+        "check that the command made has a negative result. It is 75 if a service cannot start now. A shell\n"
+        "can complete the commands, and each command has a [man page](../operations.md#completion-and-man-pages).",
         *commands,
     )
 

@@ -1,6 +1,7 @@
 """Defines the errors that end a command with a message and an exit code, and handles the signals that end a command."""
 
 import errno
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -27,6 +28,12 @@ class Refused(click.ClickException):
             click.echo(f"karrot: {line}", file=file, err=True)
 
 
+class NotNow(Refused):
+    """Ends a command that something besides its settings prevents. The same command can succeed later."""
+
+    exit_code = os.EX_TEMPFAIL
+
+
 class NotDone(Refused):
     """Ends a command that ran but did not succeed, or found nothing."""
 
@@ -43,16 +50,18 @@ class Interrupted(Refused):
 
 
 def stated(run: Callable[[], T]) -> T:
-    """Call ``run``. Errors of settings, files, ports and the event log become `Refused`."""
+    """Call ``run``. Errors of settings become `Refused`; errors of files, ports and the event log `NotNow`."""
     from karrot.eventlog.base import LogUnavailableError
     from karrot.settings.loading import SettingsError
 
     try:
         return run()
-    except (SettingsError, LogUnavailableError, OSError) as error:
+    except SettingsError as error:
+        raise Refused(str(error)) from error
+    except (LogUnavailableError, OSError) as error:
         if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EPIPE} and error.filename is None:
             raise  # standard output is full or closed: `Program.main` handles it for all commands
-        raise Refused(str(error)) from error
+        raise NotNow(str(error)) from error
 
 
 def valid(run: Callable[[], T]) -> T:

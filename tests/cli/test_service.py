@@ -40,15 +40,15 @@ def test_serve_with_a_port_names_the_option_bind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "line"),
+    ("error", "code", "line"),
     [
-        (SettingsError(["KARROT_LOG is wrong"]), "karrot: KARROT_LOG is wrong\n"),
-        (LogUnavailableError("the data directory is in use"), "karrot: the data directory is in use\n"),
-        (OSError(98, "Address already in use"), "karrot: [Errno 98] Address already in use\n"),
+        (SettingsError(["KARROT_LOG is wrong"]), 2, "karrot: KARROT_LOG is wrong\n"),
+        (LogUnavailableError("the data directory is in use"), 75, "karrot: the data directory is in use\n"),
+        (OSError(98, "Address already in use"), 75, "karrot: [Errno 98] Address already in use\n"),
     ],
 )
 def test_a_failed_start_of_the_service_is_reported_in_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, line: str
+    monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, line: str
 ) -> None:
     def refuse(*_arguments: object) -> int:
         raise error
@@ -57,7 +57,7 @@ def test_a_failed_start_of_the_service_is_reported_in_one_sentence(
     monkeypatch.setattr("karrot.demo.demo.demo", refuse)
     for command in ("serve", "demo"):
         result = run_karrot(command)
-        assert (result.exit_code, result.stderr) == (2, line)
+        assert (result.exit_code, result.stderr) == (code, line)
 
 
 def test_the_demo_starts_with_the_given_options(monkeypatch: pytest.MonkeyPatch) -> None:

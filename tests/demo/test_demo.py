@@ -180,7 +180,7 @@ def test_a_given_port_that_is_taken_is_an_error() -> None:
         port = taken.getsockname()[1]
         command = [sys.executable, "-m", "karrot", "demo", "--port", str(port)]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 2
+    assert ended.returncode == os.EX_TEMPFAIL
     assert ended.stderr == (
         f"karrot: port {port} is in use on 127.0.0.1: choose another port with --port, or let the system choose: "
         "--port 0\n"

@@ -1,7 +1,8 @@
 """On a full volume events are refused with the reason, all else works, and events are taken again after a cleanup."""
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -99,10 +100,50 @@ def test_a_log_with_a_limit_below_the_volume_drops_the_oldest_events_and_takes_a
     assert list(stored) == [f"g{number}" for number in range(300 - len(stored), 300)]
 
 
-def test_a_service_that_starts_on_a_full_volume_reports_that(volume: Path) -> None:
+@pytest.mark.parametrize("end", [Service.stop, Service.kill])
+def test_a_service_that_starts_on_a_full_volume_shows_what_it_knows_and_takes_events_again_when_there_is_space(
+    volume: Path, end: Callable[[Service], object]
+) -> None:
+    with Service(volume, workers="1") as service:
+        assert service.post(warn_body("before")).status == 202
+        end(service)
+        fill_what_is_left(volume)
+        service.start(wait=False)
+        wait_for(lambda: answers(service))
+
+        def refuses() -> bool:
+            fill_what_is_left(volume)  # the start merges the write-ahead log, which frees some space
+            refused = service.post(padded_warn_body("full", 100_000)).status == 503
+            return refused and (writable(service), log_state(service)) == (0, (503, "failing"))
+
+        wait_for(refuses)
+        for path in ("/", "/api/v1/groups", "/group?cluster=prod-eu&consumer=before", "/healthz"):
+            assert service.get(path).status == 200, path
+        assert service.metric("karrot_consumer_lag", consumer="before") == 11_020
+
+        (volume / "last-bytes").unlink()
+        wait_for(lambda: service.post(warn_body("after")).status == 202)
+        wait_for(lambda: service.ready() and writable(service) == 1)
+        seen = service.get("/api/v1/group?cluster=prod-eu&consumer=before").json["events"][0]["event_id"]
+        later = service.get("/api/v1/group?cluster=prod-eu&consumer=after").json["events"][0]["event_id"]
+        assert seen.partition("-")[0] != later.partition("-")[0]  # as after each start
+        assert service.stop() == 0
+    assert set(service.stored_consumers()) >= {"before", "after"}
+
+
+def test_a_service_without_a_log_does_not_start_on_a_full_volume_but_can_be_started_again(volume: Path) -> None:
     fill_what_is_left(volume)
     service = Service(volume)
     service.start(wait=False)
     assert service.process is not None
-    assert service.process.wait(30) == 2
+    assert service.process.wait(30) == os.EX_TEMPFAIL
     assert "the volume is full" in service.said.read_text() or "No space left" in service.said.read_text()
+
+
+def answers(service: Service) -> bool:
+    assert service.process is not None
+    assert service.process.poll() is None, service.said.read_text()
+    try:
+        return service.get("/healthz").status == 200
+    except OSError:
+        return False

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import click
 from click.core import ParameterSource
 
-from karrot.cli.errors import Refused, valid
+from karrot.cli.errors import NotNow, Refused, valid
 from karrot.cli.options import brokers_option, option_set, read_span, reads
 from karrot.cli.pipeline.job_errors import JobCommand
 
@@ -289,7 +289,7 @@ metrics_port_option = click.option(
 
 @contextmanager
 def served(port: int | None, metrics: "Collector", health: Callable[[], str | None]) -> Iterator[None]:
-    """Serve the metrics on ``port``; ``None`` serves nothing. Raises Refused if the port is in use."""
+    """Serve the metrics on ``port``; ``None`` serves nothing. Raises NotNow if the port is in use."""
     from prometheus_client import CollectorRegistry
 
     from karrot.pipeline.stream.metrics_and_health_server import MetricsPort
@@ -302,6 +302,6 @@ def served(port: int | None, metrics: "Collector", health: Callable[[], str | No
     try:
         server = MetricsPort(registry, port, health)
     except OSError as error:
-        raise Refused(f"--metrics-port {port}: {error.strerror}") from error
+        raise NotNow(f"--metrics-port {port}: {error.strerror}") from error
     with server:
         yield

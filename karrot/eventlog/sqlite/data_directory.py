@@ -46,12 +46,12 @@ def hold(directory: Path, wait_s: float = _ORPHANS_WAIT_S) -> FileLock:
     return lock
 
 
-def prepare(directory: Path, clock: Clock, *, max_bytes: int, mounts: Path = Path("/proc/self/mounts")) -> None:
+def prepare(directory: Path, clock: Clock, *, max_bytes: int, mounts: Path = Path("/proc/self/mounts")) -> str | None:
     """Recover, check and migrate the log, then close it again: no SQLite connection may be open during a fork.
 
-    New events get another log id. Renames a damaged file and creates a new log. Raises `LogUnavailableError` on a
-    network file system, for an SQLite version that can corrupt the file, for a file from a newer Karrot, and if the
-    directory is not writable.
+    New events get another log id. If the volume is too full for that, returns SQLite's error: the first commit must do
+    it. Renames a damaged file and creates a new log. Raises `LogUnavailableError` on a network file system, for an
+    SQLite version that can corrupt the file, for a file from a newer Karrot, and if the directory is not writable.
     """
     version = apsw.sqlite_lib_version()
     if tuple(map(int, version.split("."))) < _OLDEST_SQLITE:  # an apsw that uses the library of the system
@@ -61,10 +61,10 @@ def prepare(directory: Path, clock: Clock, *, max_bytes: int, mounts: Path = Pat
         )
     _refuse_network_filesystem(directory, mounts)
     try:
-        _open_and_close(directory, clock, max_bytes)
+        return _open_and_close(directory, clock, max_bytes)
     except (database.DamagedDatabaseError, apsw.CorruptError, apsw.NotADBError) as error:
         database.set_aside(directory, clock, str(error), max_bytes=max_bytes)
-        _open_and_close(directory, clock, max_bytes)
+        return _open_and_close(directory, clock, max_bytes)
     except (apsw.Error, OSError) as error:
         free = shutil.disk_usage(directory).free
         # SQLite reports a full volume as an I/O error.
@@ -72,7 +72,7 @@ def prepare(directory: Path, clock: Clock, *, max_bytes: int, mounts: Path = Pat
         raise LogUnavailableError(f"cannot open the log in the {_NAME} {directory}: {error}{full}") from error
 
 
-def _open_and_close(directory: Path, clock: Clock, max_bytes: int) -> None:
+def _open_and_close(directory: Path, clock: Clock, max_bytes: int) -> str | None:
     path, newest_lost = directory / database.DATABASE, 0
     if path.exists():
         with contextlib.closing(database.connect(path, max_bytes=max_bytes)) as connection:
@@ -81,14 +81,18 @@ def _open_and_close(directory: Path, clock: Clock, max_bytes: int) -> None:
                 raise database.DamagedDatabaseError("it is empty, but a log was here")
             newest_lost = newest_lost_event(connection)
     created = database.create(directory, LogTime(clock, None).anchor(), max_bytes=max_bytes)
-    with contextlib.closing(created) as connection, connection:
-        # The file can be an older copy, or its write-ahead log damaged. Then it lacks events that had the next numbers.
-        limits = Limits()
-        transaction = SqliteTransaction(connection, limits, LogEndHistories(limits))
-        known = transaction.log_id
-        transaction.begin_id()
-        transaction.compare({known: newest_lost})
-        transaction.settle(PendingWrites({}, []))
+    with contextlib.closing(created):
+        try:
+            # The file can be an older copy, or its write-ahead log damaged. Then it lacks events with the next numbers.
+            with created:
+                transaction = SqliteTransaction(created, Limits(), LogEndHistories(Limits()))
+                known = transaction.log_id
+                transaction.begin_id()
+                transaction.compare({known: newest_lost})
+                transaction.settle(PendingWrites({}, []))
+        except apsw.FullError as error:
+            return f"at the start: {error}"
+    return None
 
 
 def _refuse_network_filesystem(directory: Path, mounts: Path) -> None:

@@ -4,6 +4,7 @@ Opens the file again if it was damaged or replaced. A checkpoint copies the writ
 """
 
 import contextlib
+import ctypes
 import queue
 import threading
 import time
@@ -165,6 +166,9 @@ def connect(path: Path, *, max_bytes: int, create: bool = False) -> apsw.Connect
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute(f"PRAGMA journal_size_limit={WAL_LIMIT}")
+    # Keep the space of both files after the last connection: without it, a full volume cannot even be read.
+    keep = ctypes.c_int(1)
+    connection.file_control("main", apsw.SQLITE_FCNTL_PERSIST_WAL, ctypes.addressof(keep))
     page_size = connection.pragma("page_size")
     connection.execute(f"PRAGMA max_page_count={max(64, max_bytes // page_size)}")
     return connection
@@ -178,6 +182,8 @@ def create_or_migrate(connection: apsw.Connection, anchor: Anchor, migrations: S
             f"the event log has schema version {before}, but this Karrot supports versions up to {len(migrations)}: "
             "start the newer Karrot again, or move the data directory away"
         )
+    if before == len(migrations):
+        return before  # without a write, which a full volume would refuse
     with connection:
         for script in migrations[before:]:
             connection.execute(script)

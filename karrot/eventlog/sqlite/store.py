@@ -225,7 +225,10 @@ class SqliteDatabaseLog(EventLog):
 
 
 class SqliteEventLog(SqliteDatabaseLog):
-    """The event log in a prepared directory, within `Limits`. A write waits at most ``patience_s``."""
+    """The event log in a prepared directory, within `Limits`. A write waits at most ``patience_s``.
+
+    ``failure`` is why `data_directory.prepare` could not write.
+    """
 
     _writer: Writer
 
@@ -235,6 +238,7 @@ class SqliteEventLog(SqliteDatabaseLog):
         clock: Clock,
         *,
         patience_s: float = 2.0,
+        failure: str | None = None,
         **bounds: int,
     ) -> None:
         limits = Limits(**bounds)
@@ -242,11 +246,13 @@ class SqliteEventLog(SqliteDatabaseLog):
         self._leader_lock = FileLock(directory / "leader.lock")
         with self._commit_lock:
             file = LogFile(directory, clock, max_bytes=limits.max_bytes)
+        file.is_reopened = failure is not None
         super().__init__(clock, file, self._commit_lock, limits)
+        self._committer.failure = failure
         self._writer = Writer(
             self._committer.commit,
             afterwards=Checkpointer(file, self._commit_lock).run,
-            idle_work=lambda: bool(self._buffer),
+            idle_work=self._has_idle_work,
             patience_s=patience_s,
         )
 

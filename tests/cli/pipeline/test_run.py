@@ -100,7 +100,7 @@ def test_a_port_in_use_is_refused() -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         code, said = _run("--archive", "a", "--metrics-port", str(port))
-    assert (code, said) == (2, f"karrot: --metrics-port {port}: Address already in use\n")
+    assert (code, said) == (75, f"karrot: --metrics-port {port}: Address already in use\n")
 
 
 @pytest.mark.parametrize(("text", "read"), [("02:30", time(2, 30)), ("23:59", time(23, 59)), ("never", None)])
