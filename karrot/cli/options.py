@@ -44,11 +44,6 @@ def json_option(sentence: str) -> Callable[[Command], Command]:
     )
 
 
-def follow_option(sentence: str, *, default: bool) -> Callable[[Command], Command]:
-    """Return the options ``--follow`` (until Ctrl-C) and ``--once`` (end after one pass)."""
-    return click.option("--follow/--once", default=default, help=sentence)
-
-
 def loader(bind: str | None, config: Path | None) -> Callable[[], "Loaded"]:
     """Return a function that reads the settings, which the service calls at the start and at each reload."""
     from karrot.settings.loading import load

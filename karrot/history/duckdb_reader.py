@@ -140,8 +140,7 @@ class TablesAtOneTime:
             )
         if found is None and self._stored.exists(f"{table}/day="):
             raise HistoryError(
-                f"{self._stored} has tables of Karrot 2.0.0a1, which are plain Parquet: run karrot pipeline run --once "
-                "--only compact --convert"
+                f"{self._stored} has tables of Karrot 2.0.0a1, which are plain Parquet: name other tables"
             )
         self._files[table] = {self._stored.path(table, file): file for file in found or ()}
         return self._files[table]

@@ -1,16 +1,14 @@
-"""Publishes the newest events of each group to CloudWatch, in a query that the tables' writers do not wait for.
+"""Publishes the newest verdict of each group to CloudWatch, for the judge ``burrow``.
 
-Spark selects the newest events of each group. Karrot's CloudWatch reporter then sends these events from the driver,
-because only a single publisher can limit the groups and the rate of calls. A group with one value needs 0.13 ms of
-processor time. The reporter expects the states of one event log with one clock. So all events of the archive or topic
-count as events of one log with the wall clock.
+Karrot's CloudWatch reporter sends the verdicts from the driver, because only a single publisher can limit the groups
+and the rate of calls. A group with one value needs 0.13 ms of processor time. The reporter expects the states of one
+event log with one clock. So all verdicts count as events of one log with the wall clock.
 """
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from random import Random
 from threading import Event
@@ -18,22 +16,14 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 import structlog
-from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
-from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql import SparkSession
 
 from karrot import telemetry
 from karrot.clock import Clock, SystemClock
 from karrot.event import GroupKey
-from karrot.event_json_line import MalformedLine, decode, event_of
 from karrot.eventlog.base import Cursor, GroupState, Limits, StoredEvent
 from karrot.eventlog.next_group_state import Arrival, after
-from karrot.pipeline.ingest.event_sources import EventSource
-from karrot.pipeline.ingest.events import REQUIRED, parsed, why_unusable
-from karrot.pipeline.schemas_and_conversions import CORRUPT, GROUP, LINE, LONG, STRING, columns_of, struct
 from karrot.pipeline.store.hadoop_filesystem import read_text, write_text
-from karrot.pipeline.stream.streaming_queries import start_query
 from karrot.reporters.base import Context, ReportFailed
 from karrot.reporters.cloudwatch.boto_client import PutMetricData, open_client
 from karrot.reporters.cloudwatch.data import Datum, Dimensions, MetricKey
@@ -41,27 +31,10 @@ from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
 from karrot.reporters.cloudwatch.sender import Refusal, Sender, SendOutcome
 from karrot.settings.options import CloudWatch as Options
 
-_PLACE: Final = struct(received_at_ms=LONG, log_id=STRING, seq=LONG)
-NEWEST: Final = struct(first=_PLACE, place=_PLACE, line=STRING)
-"""``line`` is at the position ``place`` in the archive. ``first`` is the position of its group's first recent line.
-
-Sorting by ``first`` and ``place`` sorts groups by their first events. The limit on groups uses this order.
-"""
-
-_READ: Final = StructType([StructField(name, LINE[name].dataType) for name in (*REQUIRED, "source")]).add(
-    CORRUPT, StringType()
-)
-_CLOCKS_APART_MS: Final = 300_000
-"""The largest assumed difference between this machine's clock and the clock of segments or records."""
-
 _BEGINNING: Final = Cursor("road", 0)
 _SENT: Final = "sent"
 
 _log = structlog.get_logger(__name__)
-
-
-class SendInterrupted(Exception):  # noqa: N818 (names what happened)
-    """The publisher was stopped while values waited for a retry. The next start repeats the batch."""
 
 
 class NoteStore(NamedTuple):
@@ -79,11 +52,6 @@ class Published(NamedTuple):
     calls: int = 0
     left_out: Mapping[str, int] = {}
     problem: str = ""
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether values became too old to send while CloudWatch did not accept them."""
-        return bool(self.problem and self.left_out.get("expired"))
 
     def __str__(self) -> str:
         text = f"CloudWatch: {self.sent:,} values of {self.events:,} events in {self.calls:,} calls"
@@ -160,37 +128,18 @@ class Publisher:
         context = Context("cloudwatch", {}, self._count, self.clock, self.clock.wall_ms, recall, remember)
         self._reporter = CloudWatchReporter(self.options, sender, context, self.random)
 
-    def publish(self, events: Iterable[StoredEvent], *, insists: bool = False) -> Published:
-        """Send the newest event of each group. Try once: the next call sends what is not too old by then.
-
-        With ``insists``, retry until each value is sent, refused or too old. Raises `SendInterrupted` then.
-        """
+    def publish(self, events: Iterable[StoredEvent]) -> Published:
+        """Send the newest event of each group. Try once: the next call sends what is not too old by then."""
         oldest_ms = self.clock.wall_ms() - 1000 * self.options.ttl_s
-        kept = {} if insists else {key: each for key, each in self._groups.items() if each.log_time_ms >= oldest_ms}
-        self._groups, problem = kept, ""
-        heard = self._take(events)
-        while True:
-            try:
-                self._reporter.publish(self._groups.values(), _BEGINNING, heard)
-                break
-            except ReportFailed as failed:
-                problem = f"{failed.reason}: {failed.text}"
-                _log.warning("not everything was sent", code="send_incomplete", reason=problem)
-                if not insists:
-                    break
-                if self.wait(failed.retry_in_s or 0):
-                    raise SendInterrupted(problem) from failed
+        self._groups = {key: each for key, each in self._groups.items() if each.log_time_ms >= oldest_ms}
+        heard, problem = self._take(events), ""
+        try:
+            self._reporter.publish(self._groups.values(), _BEGINNING, heard)
+        except ReportFailed as failed:
+            problem = f"{failed.reason}: {failed.text}"
+            _log.warning("not everything was sent", code="send_incomplete", reason=problem)
         counts = self._counts
         return Published(counts["events"], counts["sent"], counts["calls"], dict(self._left_out), problem)
-
-    def decoded(self, lines: Iterable[str]) -> Iterator[StoredEvent]:
-        """Yield the events of lines, and count the lines that cannot be read."""
-        for line in lines:
-            try:
-                yield event_of(decode(line.encode()))
-            except (MalformedLine, UnicodeEncodeError) as error:
-                _log.warning("a line could not be read", code="line_unreadable", reason=str(error))
-                self._left_out["unreadable"] += 1
 
     def _take(self, events: Iterable[StoredEvent]) -> dict[str, int]:
         """Add events to the groups. Return the time of each cluster's last event from Burrow."""
@@ -229,58 +178,3 @@ def publisher_beside(spark: SparkSession, checkpoint: str, options: Options, sto
 
     notes = NoteStore(recall, lambda name, note: write_text(spark, path(name), note.decode()))
     return Publisher(options, notes, SystemClock(), partial(open_client, options, os.environ), stop.wait)
-
-
-def start_publishing(
-    spark: SparkSession,
-    source: EventSource,
-    checkpoint: str,
-    publisher: Publisher,
-    *,
-    tell: Callable[[Published], object],
-    every: timedelta | None = None,
-) -> StreamingQuery:
-    """Start a query that publishes the newest events of each batch, and calls ``tell`` with the summary of the batch.
-
-    Segments that are too old are skipped. A second job or the service must not publish the same groups at the same
-    time. Raises what `EventSource.lines` raises.
-    """
-    wall_ms, ttl_ms = publisher.clock.wall_ms, 1000 * publisher.options.ttl_s
-
-    def take(lines: DataFrame, _batch: int) -> None:
-        now_ms = wall_ms()
-        chosen = newest(lines, now_ms=now_ms, oldest_ms=now_ms - ttl_ms).repartition(1)
-        in_turn = chosen.sortWithinPartitions("first", "place").select("line")
-        events = publisher.decoded(row.line for row in in_turn.toLocalIterator())
-        tell(publisher.publish(events, insists=True))
-
-    oldest = datetime.fromtimestamp((wall_ms() - ttl_ms - _CLOCKS_APART_MS) / 1000, UTC)
-    lines = source.lines(spark).where(F.col("written_at") >= F.lit(oldest))
-    return start_query(lines, take, checkpoint, every)
-
-
-def newest(lines: DataFrame, *, now_ms: int, oldest_ms: int) -> DataFrame:
-    """Make `NEWEST` from the lines of an `EventSource`, without the lines that ingest would refuse.
-
-    The time of a line is its time of receipt (at most ``now_ms``) minus the time from observation to receipt. Lines
-    older than ``oldest_ms`` are left out. The result has each group's newest line of each source, because only Burrow's
-    posts are heartbeats, and because Burrow's verdict counts more than that of `karrot watch`.
-    """
-    line = F.col("line")
-    received, observed = line["received_at_ms"], line["observed_at_ms"]
-    # An impossible time overflows to NULL, and lines with this unknown age are left out.
-    before_receipt = F.greatest(F.lit(0), F.try_subtract(received, observed))
-    at_ms = F.try_subtract(F.least(received, F.lit(now_ms)), before_receipt)
-    place = F.struct(*(line[name].alias(name) for name in _PLACE.names))
-    read = lines.withColumn("line", parsed(_READ)).where(why_unusable().isNull() & (observed > 0))
-    by_source = (
-        read.withColumns({"at_ms": at_ms, "place": place})
-        .where(F.col("at_ms") >= oldest_ms)
-        .groupBy(*(line[name].alias(name) for name in GROUP), line["source"].alias("source"))
-        .agg(F.min("place").alias("first"), F.max(F.struct("at_ms", "place", "value")).alias("newest"))
-    )
-    return (
-        by_source.withColumn("first", F.min("first").over(Window.partitionBy(*GROUP)))
-        .withColumns({"place": F.col("newest.place"), "line": F.col("newest.value")})
-        .select(*columns_of(NEWEST))
-    )

@@ -16,7 +16,6 @@ from karrot.cli.errors import NotDone, Refused, end_on_signals, valid
 from karrot.cli.options import config_option, json_option, name_option, pattern_option, read_span
 from karrot.cli.pipeline import judging as to
 from karrot.cli.pipeline import spark_options as shared
-from karrot.cli.pipeline.replaced_words import ReplacedWord
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +66,13 @@ _span = read_span(366 * 86_400)
     default=None,
     help="Continue until Ctrl-C, or read the existing records, and end.  [default: --follow with --judge, else --once]",
 )
-@shared.trigger_option(default="60s", help="With --follow: how often to read new records and judge all groups.")
+@click.option(
+    "--every",
+    default="60s",
+    callback=read_span(86_400),
+    metavar="DURATION",
+    help="With --follow: how often to read new records and judge all groups.",
+)
 @click.option(
     "--ends-every",
     callback=_span,
@@ -228,8 +233,11 @@ class _Job:
 
     @property
     def checkpoint(self) -> str:
-        own = default_checkpoint(self.tables, self.asked["cluster"], self.asked["judges"])
-        return shared.checkpoint_in(self.spark, self.asked, own)
+        from karrot.pipeline.store.hadoop_filesystem import place_for
+
+        if given := self.asked["checkpoint"]:
+            return place_for(self.spark, given)
+        return default_checkpoint(self.tables, self.asked["cluster"], self.asked["judges"])
 
     def from_kafka(self, reached: shared.Reached, make_judges: "to.MakeJudges") -> "OffsetsSummary":
         from karrot.clock import SystemClock
@@ -325,10 +333,3 @@ def _tell(
     elif summary.problem:
         metrics.log_ends_failed()
         click.echo(f"karrot: {summary}", err=True)
-
-
-REPLACED: Final = [
-    ReplacedWord("evaluate", offsets, "--judge", "burrow"),
-    ReplacedWord("stale", offsets, "--judge", "stale"),
-]
-"""The commands that are judges now."""

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from karrot.cli.errors import NotDone, Refused, end_on_signals, valid
-from karrot.cli.options import Number, day_option, follow_option, json_option, name_option, read_span
+from karrot.cli.options import Number, day_option, json_option, name_option, read_span
 from karrot.cli.pipeline import spark_options as shared
 from karrot.cli.pipeline.job_errors import explained
 from karrot.cli.pipeline.offsets import OffsetsFromKafka
-from karrot.cli.pipeline.replaced_words import ReplacedWord
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +33,7 @@ _STEPS: Final = {
         "computes the other tables again for the days that changed",
         ("days", "silence", "longest_gap", "target_seconds", "objective"),
     ),
-    "compact": ("merges the small files of past days, and removes old days", ("compact_at", "keep", "convert")),
+    "compact": ("merges the small files of past days, and removes old days", ("compact_at", "keep")),
     "report": ("writes an HTML report of the last seven days", ("output",)),
 }
 """The steps in their order: what each does, and the options that only it has."""
@@ -57,7 +56,7 @@ def _time_of_day(_context: click.Context, option: click.Parameter, text: str) ->
     sections={f"The step {step} {does}": names for step, (does, names) in _STEPS.items()},
     short_help="Keep the tables up to date, in turns or once.",
 )
-@follow_option("Run turns until Ctrl-C, or run one turn and end.", default=True)
+@click.option("--follow/--once", default=True, help="Run turns until Ctrl-C, or run one turn and end.")
 @click.option(
     "--only",
     multiple=True,
@@ -124,7 +123,6 @@ def _time_of_day(_context: click.Context, option: click.Parameter, text: str) ->
     callback=read_span(_TEN_YEARS_S),
     help="Remove days that are older than this from every table.",
 )
-@click.option("--convert", is_flag=True, help="First convert tables of Karrot 2.0.0a1. No other command may run.")
 @click.option(
     "--report",
     "output",
@@ -179,7 +177,7 @@ def run(context: click.Context, /, **asked: Any) -> None:
         at = None if _is_by_hand(asked) else asked["compact_at"]
         works: dict[str, Work] = {
             "derive": partial(jobs.derive, _rules_of(asked), [day.date() for day in asked["days"]]),
-            "compact": partial(jobs.compact, asked["keep"], at, converts=asked["convert"]),
+            "compact": partial(jobs.compact, asked["keep"], at),
             "report": partial(jobs.report, asked["output"]),
         }
         if open_source is not None:
@@ -219,10 +217,8 @@ def _chosen(context: click.Context, asked: Mapping[str, Any]) -> list[str]:
             raise Refused(f"{wrong[0]} needs {'the step ' + step if asked['only'] else needs[step][0]}")
     if asked["source"] != shared.KAFKA and shared.given(context, ("topic",)):
         raise Refused("--topic needs --source kafka")
-    if asked["follow"] and (wrong := shared.given(context, ("days", "convert"))):
-        raise Refused(f"{wrong[0]} needs --once")
-    if asked["convert"] and steps != ["compact"]:
-        raise Refused("--convert needs --only compact")
+    if asked["follow"] and asked["days"]:
+        raise Refused("--day needs --once")
     if "report" in steps:
         valid(partial(checked, tables_place, "with --report, --tables", asked["directory"]))
     never = asked["compact_at"] is None and not _is_by_hand(asked)
@@ -266,11 +262,3 @@ def _explained(spark: "SparkSession", asked: Mapping[str, Any], step: str, error
         return StepFailure("failed", f"Spark has ended: {failure.reason}", is_final=True)
     is_away = step == "events" and isinstance(error, FileNotFoundError)
     return failure._replace(code="source_away") if is_away else failure
-
-
-REPLACED: Final = [
-    ReplacedWord("ingest", run, "--once", "--only", "events", "--every", "30s"),
-    ReplacedWord("derive", run, "--once", "--only", "derive"),
-    ReplacedWord("compact", run, "--once", "--only", "compact"),
-]
-"""The commands that were the steps of ``run``."""

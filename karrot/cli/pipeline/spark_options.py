@@ -123,13 +123,6 @@ spark_options = option_set(
 """The options of every job."""
 
 
-def checkpoint_in(spark: "SparkSession", asked: Mapping[str, Any], own: str) -> str:
-    """Return the folder in --checkpoint or, without this option, the folder ``own``."""
-    from karrot.pipeline.store.hadoop_filesystem import place_for
-
-    return place_for(spark, asked["checkpoint"]) if asked["checkpoint"] else own
-
-
 @contextmanager
 def started(job: str, asked: Mapping[str, Any]) -> "Iterator[tuple[SparkSession, Tables]]":
     """Start Spark for a job, open its tables, and stop Spark after the job. Raises Refused if Spark cannot run."""
@@ -195,9 +188,6 @@ def _stop(spark: "SparkSession") -> None:
     release_all()
     spark.stop()
 
-
-trigger_option = partial(click.option, "--every", callback=read_span(86_400), metavar="DURATION")
-"""The option for the time between two batches of a streaming query."""
 
 KAFKA = "kafka"
 """The value of ``--source`` for Kafka."""

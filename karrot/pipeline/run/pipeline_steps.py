@@ -23,7 +23,7 @@ from karrot.pipeline.ingest.job import Ingest
 from karrot.pipeline.offsets.job import LandOffsets
 from karrot.pipeline.offsets.log_ends import LogEndPolls, append_ends
 from karrot.pipeline.run.step_loop import NEWEST_EVENT, RunMetrics, StepResult, TurnLoop
-from karrot.pipeline.store.compact_and_expire import compact, convert
+from karrot.pipeline.store.compact_and_expire import compact
 from karrot.pipeline.store.hadoop_filesystem import place_for, read_text, write_text
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.store.write_lease import DERIVED, EVENTS, offsets_lease, release_all, writing
@@ -74,20 +74,15 @@ class Jobs:
         text = f"derived {counted_plain(len(days), 'day')}, {days[0]} to {days[-1]}" if days else "nothing changed"
         return StepResult(text, {"days": [*map(str, days)]})
 
-    def compact(self, keep: timedelta, at: time | None, stop: Event, *, converts: bool = False) -> StepResult | None:
+    def compact(self, keep: timedelta, at: time | None, stop: Event) -> StepResult | None:
         """Compact the tables, unless ``at`` is given and they were compacted since the last ``at`` (UTC)."""
         if at is not None and not self.compact_is_due(at):
             return None
-        now, converted = self._now(), 0
-        if converts:
-            with self._leased(DERIVED, stop, converts=True) as tables:
-                converted = convert(self.spark, tables)
+        now = self._now()
         with self._leased(DERIVED, stop) as tables:
             done = compact(self.spark, tables, keep=keep, today=now.date())
         write_text(self.spark, self.tables.path(_COMPACTED), now.date().isoformat())
-        details = {**done._asdict(), "dropped": [*map(str, done.dropped)], "converted": converted}
-        text = f"converted {counted_plain(converted, 'day')}, {done}" if converts else str(done)
-        return StepResult(text, details)
+        return StepResult(str(done), {**done._asdict(), "dropped": [*map(str, done.dropped)]})
 
     def report(self, output: Path, _stop: Event) -> StepResult:
         with History(tables_place.read(self.tables.directory), spills=True) as history:
@@ -129,10 +124,10 @@ class Jobs:
         """Store the time at which a turn ended without a failure, for the processes after this one."""
         write_text(self.spark, self.tables.path(_LAST_SUCCESS), f"{at_s:.3f}")
 
-    def _leased(self, name: str, stop: Event, *, converts: bool = False) -> AbstractContextManager[Tables]:
+    def _leased(self, name: str, stop: Event) -> AbstractContextManager[Tables]:
         """Hold a lease for one step, so that other commands can write between two steps."""
         asked = (self.spark, self.tables, name, _COMMAND)
-        return writing(*asked, wait=self.wait, clock=self.clock, stop=stop, converts=converts)
+        return writing(*asked, wait=self.wait, clock=self.clock, stop=stop)
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self.clock.wall_ms() / 1000, UTC)

@@ -14,16 +14,13 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from karrot.history.days_with_data import NOTE, Note, day_of
-from karrot.pipeline.schemas_and_conversions import DERIVED, STREAMED, SUMMARIES, TABLES, with_day
-from karrot.pipeline.store.hadoop_filesystem import delete, listing, literal
+from karrot.history.days_with_data import Note
+from karrot.pipeline.schemas_and_conversions import DERIVED, STREAMED, SUMMARIES, TABLES
 from karrot.pipeline.store.table_files import (
     WATCHED,
     Tables,
     by_day,
     digest,
-    is_old_format,
-    mark_format,
     new_batch,
     read_note,
     write_note,
@@ -31,7 +28,6 @@ from karrot.pipeline.store.table_files import (
 from karrot.text import counted_plain
 
 _MERGED: Final = "merged"
-_CONVERTED: Final = "converted"
 
 
 class Compacted(NamedTuple):
@@ -60,8 +56,7 @@ def compact(spark: SparkSession, tables: Tables, *, keep: timedelta, today: date
     for name, listed in files.items():
         may_merge = [file for file in listed if file.day < today]
         if name == "partitions":
-            ended = (_MERGED, _CONVERTED)
-            may_merge = [f for f in may_merge if f.batch_id in in_events or f.batch_id.startswith(ended)]
+            may_merge = [f for f in may_merge if f.batch_id in in_events or f.batch_id.startswith(_MERGED)]
         for day in sorted({file.day for file in may_merge}):
             of_day = [file for file in may_merge if file.day == day]
             if len(of_day) > 1:
@@ -110,29 +105,3 @@ def _drop_ended(spark: SparkSession, tables: Tables, oldest: date) -> AbstractSe
     if ended := [row.day for row in counted if 0 < row.lasting < row.rows]:
         tables.replace_days(rows.where(lasts & F.col("day").isin(ended)), "incidents", ended)
     return {row.day for row in counted if row.lasting}
-
-
-def convert(spark: SparkSession, tables: Tables) -> int:
-    """Convert the tables of Karrot 2.0.0a1, which were plain Parquet, and return the number of converted days.
-
-    The days of the streamed tables are copied. The derived tables are deleted, so that ``derive`` makes them again. The
-    caller must be the only command on these tables. A conversion that was interrupted can run again.
-    """
-    if not is_old_format(spark, tables):
-        return 0
-    converted = 0
-    for name in STREAMED:
-        done = {file.batch_id for file in tables.files(spark, name)}
-        for entry in listing(spark, tables.path(name)):
-            if (day := day_of(entry)) is not None:
-                # A killed conversion may have deleted a part of the day after its copy was committed.
-                if f"{_CONVERTED}-{day}" not in done:
-                    old = spark.read.schema(with_day(STREAMED[name])).option("basePath", tables.path(name))
-                    rows = old.parquet(literal(tables.path(name, entry)))
-                    tables.append(rows, name, f"{_CONVERTED}-{day}")
-                delete(spark, tables.path(name, entry))
-                converted += 1
-    for path in (NOTE, SUMMARIES, *DERIVED):
-        delete(spark, tables.path(path))
-    mark_format(spark, tables)
-    return converted

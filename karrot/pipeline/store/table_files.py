@@ -498,13 +498,14 @@ def require_known_format(spark: SparkSession, tables: Tables) -> None:
             f"{s3_url(tables.directory)} has tables of format {found}, and this Karrot writes format {FORMAT}: a newer "
             "Karrot wrote them. Upgrade this Karrot, or give it other --tables."
         )
-    if is_old_format(spark, tables):
+    entries = (entry for name in STREAMED for entry in listing(spark, tables.path(name)))
+    if found < FORMAT and any(day_of(entry) is not None for entry in entries):
         raise OtherFormat(
-            f"{s3_url(tables.directory)} has tables of Karrot 2.0.0a1, which are plain Parquet. Convert them once: "
-            "karrot pipeline run --once --only compact --convert"
+            f"{s3_url(tables.directory)} has tables of Karrot 2.0.0a1, which are plain Parquet. Give this Karrot other "
+            "--tables."
         )
     if not found:
-        mark_format(spark, tables)
+        write_text(spark, tables.path(_FILE), msgspec.json.encode(_Mark(FORMAT)).decode())
     path = tables.path(_FILE)
     if local_path(spark, path) is None:
         try:
@@ -517,19 +518,9 @@ def require_known_format(spark: SparkSession, tables: Tables) -> None:
         )
 
 
-def is_old_format(spark: SparkSession, tables: Tables) -> bool:
-    """Whether Karrot 2.0.0a1 wrote the tables. Their mark can be missing or damaged."""
-    entries = (entry for name in STREAMED for entry in listing(spark, tables.path(name)))
-    return stored_format(spark, tables) < FORMAT and any(day_of(entry) is not None for entry in entries)
-
-
 def stored_format(spark: SparkSession, tables: Tables) -> int:
     """Return the format of the tables; 0 if the tables have no mark."""
     try:
         return msgspec.json.decode(read_text(spark, tables.path(_FILE)) or "", type=_Mark).format
     except (msgspec.DecodeError, UnicodeDecodeError):
         return 0
-
-
-def mark_format(spark: SparkSession, tables: Tables) -> None:
-    write_text(spark, tables.path(_FILE), msgspec.json.encode(_Mark(FORMAT)).decode())

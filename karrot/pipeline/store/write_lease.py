@@ -317,15 +317,13 @@ def writing(
     renew_every: timedelta = _RENEW_EVERY,
     clock: Clock | None = None,
     stop: Event | None = None,
-    converts: bool = False,
 ) -> Iterator[Tables]:
     """Hold a lease, and yield tables that can be written as long as the lease lasts.
 
     If the tables have a lease already, both leases must last. Raises LeaseHeld, LeaseLost, OtherFormat, OSError and
     Py4JJavaError.
     """
-    if not converts:
-        require_known_format(spark, tables)
+    require_known_format(spark, tables)
     clock = clock or SystemClock()
     since = f"{datetime.fromtimestamp(clock.wall_ms() / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
     holder = Holder(command, socket.gethostname(), os.getpid(), since, uuid.uuid4().hex, LENGTH.total_seconds())

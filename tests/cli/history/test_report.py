@@ -16,8 +16,8 @@ def tables(tmp_path: Path) -> Path:
     return tmp_path / "tables"
 
 
-def _run(*arguments: str, group: str = "history", **environment: str) -> tuple[int, str, str]:
-    ended = CliRunner().invoke(main, [group, "report", *arguments], env=environment or None, catch_exceptions=False)
+def _run(*arguments: str, **environment: str) -> tuple[int, str, str]:
+    ended = CliRunner().invoke(main, ["history", "report", *arguments], env=environment or None, catch_exceptions=False)
     return ended.exit_code, ended.stdout, ended.stderr
 
 
@@ -31,23 +31,10 @@ def test_a_report_is_one_file_and_its_headline_is_printed(tables: Path, tmp_path
     assert (code, json.loads(told)) == (0, {"output": str(output), "headline": headline})
 
 
-def test_the_word_of_earlier_releases_needs_neither_spark_nor_java(
-    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_needs_neither_spark_nor_java(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     asked = ["--tables", str(tables), "--output", str(tmp_path / "page.html")]
-    spark = [
-        "--master",
-        "local[2]",
-        "--conf",
-        "spark.driver.memory=2g",
-        "--conf",
-        "spark.hadoop.fs.s3a.secret.key=hush",
-    ]
-    code, told, said = _run(*asked, *spark, group="pipeline", PATH="", JAVA_HOME="")
-    assert (code, told) == _run(*asked)[:2]
-    assert "Now: karrot history report, with the same options except --master and --conf\n" in said
-    assert "hush" not in said
+    assert _run(*asked, PATH="", JAVA_HOME="") == _run(*asked)
 
 
 def test_days_that_the_tables_do_not_hold_are_no_answer(tables: Path, tmp_path: Path) -> None:

@@ -109,16 +109,21 @@ def test_a_judge_without_a_receiver_prints_and_a_webhook_may_be_in_the_environme
     assert {text: tuple(prints(judge, read(text)) for judge in ("burrow", "stale")) for text in cases} == cases
 
 
-@pytest.mark.usefixtures("no_kafka")
-def test_words_of_earlier_commands_print_the_new_call() -> None:
-    options = ["--cluster=c", "--tables=t", "--bootstrap-servers=localhost:1"]
-    done = CliRunner().invoke(main, ["pipeline", "evaluate", *options, "--to", "tables"])
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert "evaluate is replaced, and the next release removes it. Now: " in done.stderr
-    assert "pipeline offsets --judge burrow, with the same options\n" in done.stderr
-    assert "Kafka at localhost:1 does not answer" in done.stderr
-    done = CliRunner().invoke(main, ["pipeline", "stale", "--tables=t", "--webhook=http://hooks/s3cret"])
-    assert done.exit_code == 2
-    assert "pipeline offsets --judge stale, with the same options\n" in done.stderr
-    assert "No such option '--webhook'" in done.stderr
-    assert "s3cret" not in done.stderr
+def _to_cloudwatch(**env: str) -> tuple[int, str]:
+    command = ["pipeline", "offsets", "--cluster", "c", *_KAFKA, "--judge", "burrow", "--to", "cloudwatch"]
+    done = CliRunner().invoke(main, command, env={"KARROT_TABLES_DIR": "t"} | env)
+    return done.exit_code, done.stderr
+
+
+def test_cloudwatch_is_refused_if_the_service_publishes_to_it() -> None:
+    code, said = _to_cloudwatch(KARROT_REPORTERS="prometheus, cloudwatch", KARROT_CLOUDWATCH_METRICS="Lag,Status")
+    assert code == 2
+    assert said.startswith("karrot: KARROT_REPORTERS has cloudwatch, so the service publishes to CloudWatch already")
+    assert _to_cloudwatch(KARROT_COMPAT="2019") == (2, said)
+
+
+def test_the_settings_for_cloudwatch_are_read_but_tables_may_be_at_a_url_that_the_service_refuses() -> None:
+    code, said = _to_cloudwatch(KARROT_CLOUDWATCH_INTERVAL="soon")
+    assert code == 2
+    assert "KARROT_CLOUDWATCH_INTERVAL" in said
+    assert (code, said) == _to_cloudwatch(KARROT_CLOUDWATCH_INTERVAL="soon", KARROT_TABLES_DIR="hdfs://lag/tables")

@@ -55,9 +55,6 @@ def test_wrong_options_are_refused_before_spark_starts() -> None:
         ("--archive a --ends-every 5s", "--ends-every needs --offsets"),
         ("--only report", "--only report needs --report FILE"),
         ("--only derive --day 2026-11-20", "--day needs --once"),
-        ("--only compact --convert", "--convert needs --once"),
-        ("--once --only derive --only compact --convert", "--convert needs --only compact"),
-        ("--once --archive a --convert", "--convert needs --only compact"),
     ],
 )
 def test_an_option_of_a_step_that_does_not_run_is_refused(asked: str, said: str) -> None:
@@ -114,29 +111,10 @@ def _context(*arguments: str) -> click.Context:
     return run.run.make_context("run", ["--tables", "t", *arguments], parent=above)
 
 
-@pytest.mark.parametrize(
-    ("word", "expected"),
-    [
-        ("ingest --archive a", (False, ["events"], 30)),
-        ("ingest --once --archive a --json", (False, ["events"], 30)),
-        ("ingest --every 5s --follow --archive a", (True, ["events"], 5)),
-        ("derive --day 2026-11-20 --wait 10m", (False, ["derive"], 900)),
-        ("compact --convert --keep 30d", (False, ["compact"], 900)),
-    ],
-)
-def test_each_former_command_is_a_call_of_run(word: str, expected: tuple[bool, list[str], int]) -> None:
-    name, *given = word.split()
-    [found] = [each for each in run.REPLACED if each.name == name]
-    context = _context(*found.first, *given)
-    asked = context.params
-    assert (asked["follow"], asked["only"], asked["every"].total_seconds()) == expected
-    run._chosen(context, asked)  # or raises
-
-
 def test_the_help_has_the_options_of_each_step_in_a_section() -> None:
     text = CliRunner().invoke(main, ["pipeline", "run", "--help"]).stdout
     [section] = [each for each in text.split("\n\n") if each.startswith("The step compact ")]
-    assert re.findall(r"^  (--[\w-]+)", section, re.MULTILINE) == ["--compact-at", "--keep", "--convert"]
+    assert re.findall(r"^  (--[\w-]+)", section, re.MULTILINE) == ["--compact-at", "--keep"]
     assert not {name for _, names in run._STEPS.values() for name in names} - {each.name for each in run.run.params}
 
 

@@ -8,16 +8,15 @@ import msgspec
 import pytest
 
 from karrot.burrow.payload import to_wire
-from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.next_group_state import summarize
-from karrot.pipeline.publish_to_cloudwatch import NoteStore, Published, Publisher, SendInterrupted
+from karrot.pipeline.publish_to_cloudwatch import NoteStore, Published, Publisher
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.settings.options import CloudWatch as Options
 from support.burrow.lag_events import make_event
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import aws_environment, point_aws_at
-from support.reporters.injected_faults import ACCESS_DENIED, UNAVAILABLE
+from support.reporters.injected_faults import UNAVAILABLE
 from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 
 
@@ -30,7 +29,6 @@ class Rig:
     options: Options = field(default_factory=Options)
     notes: dict[str, bytes] = field(default_factory=dict)
     waited: list[float] = field(default_factory=list)
-    stops: bool = False
     publisher: Publisher = field(init=False)
 
     def __post_init__(self) -> None:
@@ -42,17 +40,11 @@ class Rig:
         notes = NoteStore(self.notes.get, self.notes.__setitem__)
         self.publisher = Publisher(self.options, notes, self.clock, client, self._wait, Random(1))
 
-    def line(self, seq: int, lag: int, *, age_ms: int = 0, log_id: str = "a", **overrides: Any) -> str:
-        """Return the line of a verdict that was observed and received that long ago."""
+    def event(self, seq: int, lag: int, *, age_ms: int = 0, log_id: str = "a", **overrides: Any) -> StoredEvent:
+        """Return a verdict that was observed and received that long ago."""
         at_ms = self.clock.wall - age_ms
-        return encode(self.event(seq, lag, at_ms, log_id, **overrides)).decode()
-
-    def event(self, seq: int, lag: int, at_ms: int, log_id: str = "a", **overrides: Any) -> StoredEvent:
         event = make_event(**{"observed_at_ms": at_ms, "total_lag": lag, **overrides})
         return StoredEvent(log_id, seq, at_ms, summarize(event, at_ms), to_wire(event), event)
-
-    def publish(self, lines: list[str]) -> Published:
-        return self.publisher.publish(self.publisher.decoded(lines), insists=True)
 
     def lags(self, consumer: str = "orders-svc") -> list[float]:
         points = self.fake.points("Karrot", "Lag", {"Cluster": "prod-eu", "ConsumerGroup": consumer})
@@ -61,7 +53,7 @@ class Rig:
     def _wait(self, seconds: float) -> bool:
         self.waited.append(seconds)
         self.clock.advance(round(1000 * seconds))
-        return self.stops
+        return False
 
 
 @pytest.fixture
@@ -73,100 +65,63 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
 
 
 def test_a_repeated_batch_sends_no_value_again_and_no_older_value(rig: Rig) -> None:
-    first, older = [rig.line(2, 7)], rig.line(1, 5, age_ms=20_000)
-    assert rig.publish(first) == Published(events=1, sent=2, calls=1)
+    first, older = [rig.event(2, 7)], rig.event(1, 5, age_ms=20_000)
+    assert rig.publisher.publish(first) == Published(events=1, sent=2, calls=1)
     rig.restart()
-    assert rig.publish(first) == Published(events=1, left_out={"superseded": 2})
-    assert rig.publish([older]) == Published(events=1, left_out={"superseded": 1})
+    assert rig.publisher.publish(first) == Published(events=1, left_out={"superseded": 2})
+    rig.restart()
+    assert rig.publisher.publish([older]) == Published(events=1, left_out={"superseded": 2})
     rig.clock.advance(60_000)
-    rig.publish([rig.line(3, 9)])
+    rig.publisher.publish([rig.event(3, 9)])
     assert rig.lags() == [7, 9]
     assert len(rig.fake.calls) == 2
 
 
-def test_a_batch_is_sent_again_at_growing_intervals_while_cloudwatch_fails(rig: Rig) -> None:
-    rig.fake.stand(UNAVAILABLE)
-    rig.fake.script(*[UNAVAILABLE] * 8, None)
-    published = rig.publish([rig.line(1, 7)])
-    assert (published.sent, published.is_lost, rig.lags()) == (2, False, [7])
-    assert published.problem.startswith("unavailable: ")
-    assert len(rig.waited) == 4  # the client itself tries twice
-    assert rig.waited[-1] > 2 * rig.waited[0] > 0
-
-
 def test_verdicts_that_cloudwatch_did_not_take_wait_for_the_next_batch_and_hold_up_no_other_receiver(rig: Rig) -> None:
     rig.fake.script(*[UNAVAILABLE] * 2, None)  # the client itself tries twice
-    published = rig.publisher.publish([rig.event(1, 7, rig.clock.wall)])
+    published = rig.publisher.publish([rig.event(1, 7)])
     assert (published.sent, rig.lags(), rig.waited) == (0, [], [])
     assert published.problem.startswith("unavailable: ")
     rig.clock.advance(60_000)
-    published = rig.publisher.publish([rig.event(2, 9, rig.clock.wall, consumer="other-svc")])
+    published = rig.publisher.publish([rig.event(2, 9, consumer="other-svc")])
     assert (rig.lags(), rig.lags("other-svc")) == ([7], [9])
     assert not published.problem
 
 
-def test_values_that_became_too_old_while_cloudwatch_failed_are_dropped_and_reported(rig: Rig) -> None:
-    rig.fake.stand(ACCESS_DENIED)
-    published = rig.publish([rig.line(1, 7)])
-    assert (published.sent, published.left_out, published.is_lost) == (0, {"expired": 1}, True)
-    assert "0 values of 1 events in 7 calls; left out: 1 expired; permission: " in str(published)
-    assert sum(rig.waited) > 180
-    rig.fake.clear()
-    assert not rig.publish([rig.line(2, 8)]).is_lost
-    assert rig.lags() == [8]
-
-
-def test_a_stop_leaves_the_batch_unfinished(rig: Rig) -> None:
-    rig.fake.stand(UNAVAILABLE)
-    rig.stops = True
-    batch = [rig.line(1, 7)]
-    with pytest.raises(SendInterrupted):
-        rig.publish(batch)
-    rig.fake.clear()
-    rig.restart()
-    assert rig.publish(batch).sent == 2
-
-
-def test_one_archive_can_have_the_logs_of_several_services(rig: Rig) -> None:
-    lines = [
-        rig.line(900, 5, age_ms=9_000, log_id="a"),
-        rig.line(3, 7, log_id="b"),
-        rig.line(1, 1, log_id="c", consumer="x"),
+def test_verdicts_of_several_logs_count_as_those_of_one(rig: Rig) -> None:
+    verdicts = [
+        rig.event(900, 5, age_ms=9_000, log_id="a"),
+        rig.event(3, 7, log_id="b"),
+        rig.event(1, 1, log_id="c", consumer="x"),
     ]
-    lines.append(rig.line(901, 6, age_ms=3_000, log_id="a"))
-    assert rig.publish(lines).sent == 3
+    verdicts.append(rig.event(901, 6, age_ms=3_000, log_id="a"))
+    assert rig.publisher.publish(verdicts).sent == 3
     assert (rig.lags(), rig.lags("x")) == ([7], [1])
 
 
 def test_a_clock_that_was_ahead_does_not_block_later_values(rig: Rig) -> None:
-    assert rig.publish([rig.line(1, 5, age_ms=-3_600_000)]).sent == 2
+    assert rig.publisher.publish([rig.event(1, 5, age_ms=-3_600_000)]).sent == 2
     rig.clock.advance(60_000)
-    assert rig.publish([rig.line(2, 7)]).sent == 2
+    assert rig.publisher.publish([rig.event(2, 7)]).sent == 2
     assert rig.lags() == [5, 7]
 
 
 def test_the_first_groups_are_inside_the_cap_and_stay_there(rig: Rig) -> None:
     rig.options = Options(max_groups=2)
     rig.restart()
-    first = rig.publish([rig.line(seq, seq, consumer=f"g{seq}") for seq in (1, 2, 3)])
+    first = rig.publisher.publish([rig.event(seq, seq, consumer=f"g{seq}") for seq in (1, 2, 3)])
     rig.clock.advance(60_000)
     rig.restart()
-    again = rig.publish([rig.line(seq, seq, consumer=f"g{seq}") for seq in (6, 5, 4, 3, 2)])
+    again = rig.publisher.publish([rig.event(seq, seq, consumer=f"g{seq}") for seq in (6, 5, 4, 3, 2)])
     assert (first.left_out, again.left_out) == ({"over_cap": 1}, {"over_cap": 4})
     assert [rig.lags(f"g{seq}") for seq in (1, 2, 3)] == [[1], [2, 2], []]
 
 
-def test_an_invalid_line_is_counted_and_does_not_stop_the_batch(rig: Rig) -> None:
-    assert rig.publish(["{}", rig.line(1, 7), "\ud800"]) == Published(
-        events=1, sent=2, calls=1, left_out={"unreadable": 2}
-    )
-
-
 def test_the_note_of_sent_values_drops_values_that_are_too_old(rig: Rig) -> None:
     for seq in range(1, 30):
-        rig.publish([rig.line(seq, seq, consumer=f"g{seq}")])
+        rig.publisher.publish([rig.event(seq, seq, consumer=f"g{seq}")])
         rig.clock.advance(60_000)
     assert len(msgspec.json.decode(rig.notes["sent"])) == 4 + 1  # groups of three minutes, and the heartbeat
     rig.notes["sent"] = b"half a no"
     rig.restart()
-    assert rig.publish([rig.line(99, 7)]).sent == 2
+    assert rig.publisher.publish([rig.event(99, 7)]).sent == 2

@@ -48,7 +48,7 @@ def test_the_steps_write_events_derive_and_compact(spark: SparkSession, tmp_path
     compacted = jobs.compact(timedelta(days=400), None, Event())
     assert compacted is not None
     assert compacted.text == "merged 4 files into 2, dropped 0 days"
-    assert compacted.details == {"files_before": 4, "files_after": 2, "dropped": [], "converted": 0}
+    assert compacted.details == {"files_before": 4, "files_after": 2, "dropped": []}
     assert jobs.derive(DeriveRules(), [], Event()).text == "nothing changed", "compaction changes no row"
     report = jobs.report(tmp_path / "report.html", Event())
     assert report.text == f"{tmp_path}/report.html: {report.details['headline']}"
@@ -106,8 +106,8 @@ def test_a_step_whose_tables_another_command_writes_fails_with_its_name(spark: S
     jobs, _, _ = _jobs(spark, tmp_path / "tables", _at(12, 3, 0))
     take = partial(jobs.events, partial(EventsFromArchive, str(tmp_path / "archive")), "")
     with (
-        writing(spark, jobs.tables, EVENTS, "karrot pipeline stream"),
-        pytest.raises(LeaseHeld, match=r"karrot pipeline stream .*is writing these tables"),
+        writing(spark, jobs.tables, EVENTS, "karrot pipeline offsets"),
+        pytest.raises(LeaseHeld, match=r"karrot pipeline offsets .*is writing these tables"),
     ):
         take(Event())
     assert take(Event()).rows["events"] == 1, "the lease is free again"

@@ -34,7 +34,7 @@ def test_each_step_prints_its_result_as_a_line_of_json(tmp_path: Path) -> None:
     assert (ended.exit_code, _errors(ended)) == (0, []), ended.output
     events, compact = map(json.loads, ended.stdout.splitlines())
     assert (events["step"], events["lines"], events["events"], events["quarantined"]) == ("events", 2, 2, 0)
-    assert compact == {"step": "compact", "files_before": 0, "files_after": 0, "dropped": [], "converted": 0}
+    assert compact == {"step": "compact", "files_before": 0, "files_after": 0, "dropped": []}
     assert not (tmp_path / "tables" / "_last_success").exists(), "chosen steps hide no process that fails"
 
 
@@ -51,13 +51,3 @@ def test_a_failed_step_is_reported_once_and_the_others_do_their_work(spark: Spar
     assert len(_errors(ended)) == 1
     assert "karrot pipeline run" in ended.stderr
     assert ended.exit_code == 1
-
-
-def test_a_replaced_word_does_what_its_command_did(tmp_path: Path) -> None:
-    write_segment(tmp_path / "archive", 1, [segment_line(1)])
-    asked = [f"--tables={tmp_path / 'tables'}", f"--archive={tmp_path / 'archive'}"]
-    ended = CliRunner().invoke(main, ["pipeline", "ingest", *asked, "--json"], prog_name="karrot")
-    assert (ended.exit_code, json.loads(ended.stdout)["events"]) == (0, 1)
-    ended = CliRunner().invoke(main, ["pipeline", "compact", asked[0], "--convert"], prog_name="karrot")
-    assert (ended.exit_code, ended.stdout) == (0, "converted 0 days, merged 0 files into 0, dropped 1 day\n")
-    assert "Now: karrot pipeline run --once --only compact, with the same options\n" in ended.stderr

@@ -31,8 +31,8 @@ from karrot.pipeline.schemas_and_conversions import (
     struct,
     with_day,
 )
-from karrot.pipeline.store import compact_and_expire, hadoop_filesystem, table_files
-from karrot.pipeline.store.compact_and_expire import compact, convert
+from karrot.pipeline.store import hadoop_filesystem, table_files
+from karrot.pipeline.store.compact_and_expire import compact
 from karrot.pipeline.store.table_files import Tables, TablesChanged, UnreadableTable, read_note, write_note
 from karrot.pipeline.store.write_lease import EVENTS, writing
 from support.pipeline.event_rows import frame_of_rows
@@ -453,57 +453,21 @@ def test_readers_of_delta_tables_see_the_same_rows(spark: SparkSession, tmp_path
     assert table.to_pyarrow_table().column("day").to_pylist() == [_DAY]
 
 
-def test_tables_of_the_first_alpha_are_converted_once_and_refused_before(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Tables(str(tmp_path))
-    (tmp_path / "_format.json").write_text('{"format":1}')
-    (tmp_path / "_derived.json").write_text("{}")
-    for number, day in enumerate((_DAY, _DAY, _NEXT)):
-        row = {"cluster": "c1", "consumer": f"g{number}", "log_offset": number}
-        frame = frame_of_rows(spark, COMMITS, [row])
-        frame.write.parquet(str(tmp_path / "commits" / f"day={day}" / f"batch_id=old-{number}"))
-    (tmp_path / "lag_minute" / "day=2026-11-20").mkdir(parents=True)
-    with (
-        pytest.raises(table_files.OtherFormat, match="karrot pipeline run --once --only compact --convert"),
-        writing(spark, tables, EVENTS, "a command"),
-    ):
-        pass
-    assert convert(spark, tables) == 2
-    assert _consumers(tables, spark, "commits") == ["g0", "g1", "g2"]
-    assert tables.days(spark, "commits") == [_DAY, _NEXT]
-    assert not (tmp_path / "lag_minute").exists()
-    with writing(spark, tables, EVENTS, "a command"):
-        pass
-
-
 @pytest.mark.parametrize("mark", [None, "{", '{"format":1}'])
-def test_a_conversion_that_was_killed_while_it_deleted_a_day_loses_no_row(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mark: str | None
+def test_plain_tables_of_the_first_alpha_are_refused_and_stay(
+    spark: SparkSession, tmp_path: Path, mark: str | None
 ) -> None:
-    tables, deleted = Tables(str(tmp_path)), list[str]()
     if mark is not None:
         (tmp_path / "_format.json").write_text(mark)
-    for number in range(3):
-        row = {"cluster": "c1", "consumer": f"g{number}", "log_offset": number}
-        frame = frame_of_rows(spark, COMMITS, [row])
-        frame.write.parquet(str(tmp_path / "commits" / f"day={_DAY}" / f"batch_id=old-{number}"))
-
-    def dies(_spark: SparkSession, path: str) -> None:
-        deleted.append(path)
-        next(Path(path).rglob("part-*.parquet")).unlink()
-        raise InterruptedError("killed")
-
-    with pytest.raises(table_files.OtherFormat), writing(spark, tables, EVENTS, "a command"):
+    old = tmp_path / "commits" / f"day={_DAY}" / "part-0.parquet"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    with (
+        pytest.raises(table_files.OtherFormat, match=r"has tables of Karrot 2\.0\.0a1.* other --tables"),
+        writing(spark, Tables(str(tmp_path)), EVENTS, "a command"),
+    ):
         pass
-    with monkeypatch.context() as patch:
-        patch.setattr(compact_and_expire, "delete", dies)
-        with pytest.raises(InterruptedError):
-            convert(spark, tables)
-    assert deleted
-    assert convert(spark, tables) == 1
-    assert _consumers(tables, spark, "commits") == ["g0", "g1", "g2"]
-    _replace(tables, spark, _DAY, "derived")
-    assert convert(spark, tables) == 0
-    assert _consumers(tables, spark) == ["derived"]
+    assert old.exists()
 
 
 def test_compact_leaves_partitions_alone_that_ingest_may_write_again(spark: SparkSession, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_a_second_writer_ends_with_the_name_of_the_first(spark: SparkSession, ta
     with (
         writing(spark, tables, EVENTS, "karrot pipeline run", clock=clock),
         pytest.raises(LeaseHeld) as refused,
-        writing(spark, tables, EVENTS, "karrot pipeline stream"),
+        writing(spark, tables, EVENTS, "karrot pipeline run"),
     ):
         pytest.fail("two writers at a time")
     assert f"karrot pipeline run (process {os.getpid()} on " in str(refused.value)
@@ -138,7 +138,7 @@ def _other_process(target: Callable[..., None], path: Path) -> Iterator[int]:
 
 
 def test_the_local_lease_of_a_killed_process_ends_at_once(tmp_path: Path) -> None:
-    lock, mine = KernelLock(tmp_path / "events"), Holder("karrot pipeline stream", "here", 1)
+    lock, mine = KernelLock(tmp_path / "events"), Holder("karrot pipeline run", "here", 1)
     with _other_process(_hold, tmp_path / "events") as pid:
         assert lock.take(mine) == Holder("karrot pipeline run", "here", pid)
     assert lock.take(mine) is None
@@ -154,7 +154,7 @@ def _lock_as_a_jvm(path: Path, ready: "multiprocessing.synchronize.Event") -> No
 
 def test_the_local_lease_of_a_killed_command_ends_with_its_jvm(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "events").write_text('{"command": "karrot pipeline run", "host": "here"}')
-    lock, mine = KernelLock(tmp_path / "events", spark), Holder("karrot pipeline stream", "here", 1)
+    lock, mine = KernelLock(tmp_path / "events", spark), Holder("karrot pipeline run", "here", 1)
     with _other_process(_lock_as_a_jvm, tmp_path / "events.jvm"):
         assert lock.take(mine) == Holder("karrot pipeline run", "here")
     assert lock.take(mine) is None
