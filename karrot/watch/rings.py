@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from karrot.burrow.rules import DEFAULT_INTERVALS, TrackedPartition, Window
-from karrot.event import FirstUnread, OffsetSample, TopicPartition, readable
+from karrot.event import FirstUnread, TopicPartition, readable
 from karrot.watch.cluster_interface import NOBODY, Cluster, ClusterError, Description, Failure
 
 BEYOND_END_POLLS = 2
@@ -222,20 +222,6 @@ class Rings:
                 seen[place] = Uncommitted(first_end, one.polls + 1, owned, got_records)
         if seen:
             self.uncommitted[group] = seen
-
-    def restore(self, group: str, place: TopicPartition, ring: Ring, samples: Collection[OffsetSample]) -> None:
-        """Restore a saved ring from samples with lags, oldest first."""
-        for sample in samples:
-            self.order += 1
-            ring.window.add(
-                sample.offset,
-                order=self.order,
-                timestamp_ms=sample.timestamp_ms,
-                broker_offset=sample.offset + (sample.lag or 0),
-                observed_at_ms=sample.observed_at_ms,
-                log_end=sample.log_end,
-            )
-        self.groups.setdefault(group, {})[place] = ring
 
     def forget(self, group: str) -> None:
         self.groups.pop(group, None)
