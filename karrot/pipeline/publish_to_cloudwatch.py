@@ -7,14 +7,13 @@ event log with one clock. So all verdicts count as events of one log with the wa
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from threading import Event
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import msgspec
 import structlog
 from pyspark.sql import SparkSession
 
@@ -26,22 +25,13 @@ from karrot.eventlog.next_group_state import Arrival, after
 from karrot.pipeline.store.hadoop_filesystem import read_text, write_text
 from karrot.reporters.base import Context, ReportFailed
 from karrot.reporters.cloudwatch.boto_client import PutMetricData, open_client
-from karrot.reporters.cloudwatch.data import Datum, Dimensions, MetricKey
 from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
-from karrot.reporters.cloudwatch.sender import Refusal, Sender, SendOutcome
+from karrot.reporters.cloudwatch.sender import Sender
 from karrot.settings.options import CloudWatch as Options
 
 _BEGINNING: Final = Cursor("road", 0)
-_SENT: Final = "sent"
 
 _log = structlog.get_logger(__name__)
-
-
-class NoteStore(NamedTuple):
-    """Keeps data by name over a restart. ``recall`` returns the data that ``remember`` last stored, or ``None``."""
-
-    recall: Callable[[str], bytes | None]
-    remember: Callable[[str, bytes], None]
 
 
 class Published(NamedTuple):
@@ -60,52 +50,16 @@ class Published(NamedTuple):
         return f"{text}; {self.problem}" if self.problem else text
 
 
-class _NewerDataSender(Sender):
-    """Sends a datum only if it is newer than all sent data of its metric, so a repeated batch sends nothing twice.
-
-    The note ``sent`` stores the newest timestamp that was sent for each metric. Timestamps older than ``keep_ms`` are
-    dropped, because values of that age are never sent. A timestamp in the future counts as now, because later values of
-    the metric would otherwise seem too old.
-    """
-
-    def __init__(self, notes: NoteStore, keep_ms: int, wall_ms: Callable[[], int], *sends: Any, **paced: Any) -> None:
-        super().__init__(*sends, **paced)
-        self._notes, self._keep_ms, self._wall_ms = notes, keep_ms, wall_ms
-        self._newest: dict[MetricKey, int] = {}
-        try:
-            rows = msgspec.json.decode(notes.recall(_SENT) or b"[]", type=list[tuple[str, Dimensions, int]])
-            self._newest = {MetricKey(metric, dimensions): sent_ms for metric, dimensions, sent_ms in rows}
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            why = str(error)
-            _log.error("the stored timestamps of sent values cannot be read", code="sent_times_unreadable", reason=why)
-
-    def send(self, data: Sequence[Datum]) -> SendOutcome:
-        """Send like `Sender.send`, but refuse a datum that is not newer than the sent data of its metric."""
-        newer = [datum for datum in data if datum.timestamp_ms > self._newest.get(datum.key, -1)]
-        text = "A value of this metric with the same or a newer time was already sent."
-        keys = {datum.key for datum in newer}
-        outcome = super().send(newer)
-        outcome.refused += (Refusal(datum, "superseded", text) for datum in data if datum.key not in keys)
-        if outcome.delivered:
-            now_ms = self._wall_ms()
-            for datum in outcome.delivered:
-                sent_ms = min(datum.timestamp_ms, now_ms)
-                self._newest[datum.key] = max(sent_ms, self._newest.get(datum.key, sent_ms))
-            self._newest = {key: sent_ms for key, sent_ms in self._newest.items() if sent_ms >= now_ms - self._keep_ms}
-            rows = [(key.metric, key.dimensions, sent_ms) for key, sent_ms in self._newest.items()]
-            self._notes.remember(_SENT, msgspec.json.encode(rows))
-        return outcome
-
-
 @dataclass(slots=True)
 class Publisher:
-    """Publishes one batch at a time. ``wait`` waits the given seconds, and returns whether the publisher must stop."""
+    """Publishes one batch at a time. ``recall`` returns what the last ``remember`` of a name stored, or ``None``."""
 
     options: Options
-    notes: NoteStore
+    recall: Callable[[str], bytes | None]
+    remember: Callable[[str, bytes], None]
     clock: Clock
     open_client: Callable[[], PutMetricData]
-    wait: Callable[[float], bool]
+    pause: Callable[[float], object]
     random: Random = field(default_factory=Random)
     _counts: Counter[str] = field(default_factory=Counter)
     _left_out: Counter[str] = field(default_factory=Counter)
@@ -114,18 +68,14 @@ class Publisher:
     _reporter: CloudWatchReporter = field(init=False)
 
     def __post_init__(self) -> None:
-        sender = _NewerDataSender(
-            self.notes,
-            1000 * self.options.ttl_s,
-            self.clock.wall_ms,
+        sender = Sender(
             self.open_client,
             self.options.namespace,
             count=lambda **_: self._counts.update(calls=1),
-            pause=self.wait,
+            pause=self.pause,
             monotonic=lambda: self.clock.boot_ms() / 1000,
         )
-        recall, remember = self.notes
-        context = Context("cloudwatch", {}, self._count, self.clock, self.clock.wall_ms, recall, remember)
+        context = Context("cloudwatch", {}, self._count, self.clock, self.clock.wall_ms, self.recall, self.remember)
         self._reporter = CloudWatchReporter(self.options, sender, context, self.random)
 
     def publish(self, events: Iterable[StoredEvent]) -> Published:
@@ -176,5 +126,7 @@ def publisher_beside(spark: SparkSession, checkpoint: str, options: Options, sto
         text = read_text(spark, path(name))
         return None if text is None else text.encode()
 
-    notes = NoteStore(recall, lambda name, note: write_text(spark, path(name), note.decode()))
-    return Publisher(options, notes, SystemClock(), partial(open_client, options, os.environ), stop.wait)
+    def remember(name: str, note: bytes) -> None:
+        write_text(spark, path(name), note.decode())
+
+    return Publisher(options, recall, remember, SystemClock(), partial(open_client, options, os.environ), stop.wait)
