@@ -1,7 +1,6 @@
 """Sends verdicts as POSTs to Karrot's ``/burrow``, or as the ``kafka`` reporter's messages."""
 
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -71,17 +70,15 @@ def _chunks(several: Iterable[StoredEvent]) -> Iterator[list[StoredEvent]]:
 
 _CONNECTIONS: Final = 8
 _AT_ONCE: Final = 5_000
-_WAITS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
 _BAD_BODY: Final = frozenset({400, 413, 422})
 """HTTP statuses of a body that Karrot always refuses. Other statuses depend on the address, token or Karrot's state."""
 
 
-def to_karrot(url: str, token: str | None, *, lists_all: bool, retries: int = 8) -> Deliver:
+def to_karrot(url: str, token: str | None, *, lists_all: bool, retries: int = 2) -> Deliver:
     """Return a function that posts each notification to Karrot, with several connections.
 
-    If Karrot refuses a body, the other notifications are still sent. If Karrot does not answer, the next call tries
-    only once, so that a long outage does not delay each batch. Karrot expects all partitions in an event of the source
-    ``kafka``, and only bad partitions in an event of Burrow. Raises `ValueError` if ``url`` is not an address.
+    If Karrot refuses a body, the other notifications are still sent. Karrot expects all partitions in an event of the
+    source ``kafka``, and only bad partitions in an event of Burrow. Raises `ValueError` if ``url`` is not an address.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -90,16 +87,13 @@ def to_karrot(url: str, token: str | None, *, lists_all: bool, retries: int = 8)
     karrot = HttpClient(address, Limits(timeout_s=10.0, backoff_s=0.2, connections=_CONNECTIONS), token=token)
     shown = redacted(address)
     headers = {SOURCE_HEADER: Source.KAFKA.value} if lists_all else {}
-    now = {"retries": retries}
 
     def send(each: StoredEvent) -> RefusedVerdict | None:
         try:
-            answer = karrot.post("", each.body, headers, retries=now["retries"])
+            answer = karrot.post("", each.body, headers, retries=retries)
         except RequestFailed as error:
-            now["retries"] = 0
             reason = type(error.__cause__ or error).__name__
             raise NotAccepted(f"Karrot at {shown} does not answer: {reason}", each.seq) from error
-        now["retries"] = retries
         if answer.status in ACCEPTED:
             return None
         if answer.status not in _BAD_BODY:
@@ -123,37 +117,22 @@ def _code(answer: Answer) -> str:
         return f"HTTP {answer.status}"
 
 
-def to_topic(
-    open_topic: Callable[[], TopicWriter],
-    waits_s: Sequence[float] = _WAITS_S,
-    pause: Callable[[float], object] = time.sleep,
-) -> Deliver:
+def to_topic(open_topic: Callable[[], TopicWriter]) -> Deliver:
     """Return a function that writes each verdict to a topic, in the form of the ``kafka`` reporter.
 
-    ``open_topic`` connects to Kafka. A failed message is retried several times, each time with a new client. Kafka can
-    refuse a message as too large.
+    ``open_topic`` connects to Kafka, with a new client for each call. Kafka can refuse a message as too large.
     """
 
     def send(owed: Sequence[StoredEvent]) -> Iterator[RefusedVerdict]:
-        why = ""
-        for wait_s in (0.0, *waits_s):
-            pause(wait_s)
-            try:
-                with closing(open_topic()) as topic:
-                    outcomes = topic.send([message_of(each) for each in owed])
-            except NoTopic as error:
-                why = str(error)
-                continue
-            again = list[StoredEvent]()
-            for each, outcome in zip(owed, outcomes, strict=True):
-                if isinstance(outcome, Failed) and outcome.is_final:
-                    yield RefusedVerdict.of(each, "Kafka", outcome.reason)
-                elif isinstance(outcome, Failed):
-                    again.append(each)
-                    why = outcome.text
-            if not again:
-                return
-            owed = again
-        raise NotAccepted(f"Kafka does not take the verdicts: {why}", owed[0].seq)
+        try:
+            with closing(open_topic()) as topic:
+                outcomes = topic.send([message_of(each) for each in owed])
+        except NoTopic as error:
+            raise NotAccepted(f"Kafka does not take the verdicts: {error}", owed[0].seq) from error
+        for each, outcome in zip(owed, outcomes, strict=True):
+            if isinstance(outcome, Failed) and not outcome.is_final:
+                raise NotAccepted(f"Kafka does not take the verdicts: {outcome.text}", each.seq)
+            if isinstance(outcome, Failed):
+                yield RefusedVerdict.of(each, "Kafka", outcome.reason)
 
     return lambda several: (each for some in _chunks(several) for each in send(some))
