@@ -63,9 +63,7 @@ _COLUMNS = (
     help="A file with client properties (TLS, SASL, MSK IAM), with the names of librdkafka or of Kafka's Java client."
 )
 @pattern_option("--groups", help="Watch only groups whose name contains a match.")
-@pattern_option(
-    "--exclude-groups", "--exclude", "exclude_groups", help="Do not watch groups whose name contains a match."
-)
+@pattern_option("--exclude-groups", help="Do not watch groups whose name contains a match.")
 @pattern_option("--topics", help="Watch only topics whose name contains a match.")
 @pattern_option("--exclude-topics", help="Do not watch topics whose name contains a match.")
 @pattern_option(

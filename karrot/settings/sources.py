@@ -16,7 +16,6 @@ DEFAULT = "default"
 """The source of a value that the user has not set."""
 
 _FILE = "_FILE"
-_RENAMED = {"KARROT_WATCH_EXCLUDE": "KARROT_WATCH_EXCLUDE_GROUPS"}
 _SECRET_BYTES = 64 * 1024
 _KUBERNETES = re.compile(r"KARROT_(PORT|PORT_.*|SERVICE_.*|BURROW_PORT.*|BURROW_SERVICE_.*)", re.DOTALL)
 """Kubernetes sets these variables in pods for the Services ``karrot`` and ``karrot-burrow``. Karrot ignores them."""
@@ -103,11 +102,11 @@ def secret_text(given: Given) -> str:
 def _with_files(layer: Mapping[str, Given], plain: Container[str]) -> dict[str, Given]:
     result: dict[str, Given] = {}
     for name, given in layer.items():
-        target = _RENAMED.get(name) or name.removesuffix(_FILE)
-        by_file = name not in _RENAMED and target != name and target not in plain and name not in plain
-        if (by_file or name in _RENAMED) and target in layer:
+        target = name.removesuffix(_FILE)
+        by_file = target != name and target not in plain and name not in plain
+        if by_file and target in layer:
             raise SourceError(f"{layer[target].label} and {given.label} are both set: keep one")
-        result[target if by_file or name in _RENAMED else name] = given._replace(file=by_file)
+        result[target if by_file else name] = given._replace(file=by_file)
     return result
 
 

@@ -37,11 +37,6 @@ def run(*arguments: str) -> Result:
             ),
             id="a broker without a port",
         ),
-        pytest.param(
-            ["--bootstrap-servers", "kafka:9092", "--cluster", "c", "--exclude", "("],
-            "karrot: --exclude-groups is '(': it must be a regular expression\n",
-            id="an invalid pattern under its old name",
-        ),
         *(
             pytest.param(
                 ["--bootstrap-servers", "kafka:9092", "--cluster", "c", option, "("],

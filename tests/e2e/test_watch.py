@@ -91,7 +91,7 @@ def watching(kafka: Kafka, topic: str, directory: Path, *arguments: str) -> Iter
     """Start `karrot watch` for the groups of a topic as a process; yield the file of its output."""
     said = directory / "said"
     command = ["watch", "--bootstrap-servers", kafka.bootstrap, "--cluster", "e2e", "--every", str(INTERVAL_S)]
-    command += ["--exclude", f"^(?!.*{topic})"]
+    command += ["--exclude-groups", f"^(?!.*{topic})"]
     with said.open("w") as file:
         process = subprocess.Popen([sys.executable, "-m", "karrot", *command, *arguments], stdout=file)
         try:
@@ -208,7 +208,7 @@ def test_inside_the_service_verdicts_state_and_retention_are_on_the_metrics_page
         watch_bootstrap=kafka.bootstrap,
         watch_cluster="e2e",
         watch_interval="1s",
-        watch_exclude=f"^(?!.*{topic})",
+        watch_exclude_groups=f"^(?!.*{topic})",
     ) as service:
 
         def samples() -> dict[tuple[str, str], float]:

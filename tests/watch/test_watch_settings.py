@@ -55,21 +55,6 @@ def test_one_of_the_two_settings_alone_is_refused() -> None:
         load({"KARROT_WATCH_CLUSTER": "prod"}, available=("prometheus",))
 
 
-def test_the_old_name_of_the_excluded_groups_stays(tmp_path: Path) -> None:
-    settings, warnings, sources = load(WATCHED | {"KARROT_WATCH_EXCLUDE": "^console-"}, available=("prometheus",))
-    assert settings.watch_exclude_groups is not None
-    assert (settings.watch_exclude_groups.pattern, warnings) == ("^console-", ())
-    assert sources["KARROT_WATCH_EXCLUDE_GROUPS"] == "KARROT_WATCH_EXCLUDE in the environment"
-    file = tmp_path / "karrot.toml"
-    file.write_text('watch_exclude = "^file-"')
-    in_file = load(WATCHED, config=file, available=("prometheus",)).settings
-    assert in_file.watch_exclude_groups is not None
-    assert in_file.watch_exclude_groups.pattern == "^file-"
-    both = {"KARROT_WATCH_EXCLUDE": "a", "KARROT_WATCH_EXCLUDE_GROUPS": "b"}
-    assert "KARROT_WATCH_EXCLUDE_GROUPS and KARROT_WATCH_EXCLUDE are both set: keep one" in refused(**both)
-    assert "KARROT_WATCH_EXCLUDE is '('" in refused(KARROT_WATCH_EXCLUDE="(")
-
-
 def test_groups_must_outlive_an_interval() -> None:
     assert "would expire between two polls" in refused(KARROT_WATCH_INTERVAL="200s")
 
