@@ -6,18 +6,15 @@ event log with one clock. So all verdicts count as events of one log with the wa
 """
 
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from threading import Event
-from typing import Final, NamedTuple
+from typing import Final
 
-import structlog
 from pyspark.sql import SparkSession
 
-from karrot import telemetry
 from karrot.clock import Clock, SystemClock
 from karrot.event import GroupKey
 from karrot.eventlog.base import Cursor, GroupState, Limits, StoredEvent
@@ -31,24 +28,6 @@ from karrot.settings.options import CloudWatch as Options
 
 _BEGINNING: Final = Cursor("road", 0)
 
-_log = structlog.get_logger(__name__)
-
-
-class Published(NamedTuple):
-    """The result of a batch. ``left_out`` counts unsent values by reason; ``problem`` is the last error message."""
-
-    events: int = 0
-    sent: int = 0
-    calls: int = 0
-    left_out: Mapping[str, int] = {}
-    problem: str = ""
-
-    def __str__(self) -> str:
-        text = f"CloudWatch: {self.sent:,} values of {self.events:,} events in {self.calls:,} calls"
-        if self.left_out:
-            text += f"; left out: {', '.join(f'{many:,} {why}' for why, many in sorted(self.left_out.items()))}"
-        return f"{text}; {self.problem}" if self.problem else text
-
 
 @dataclass(slots=True)
 class Publisher:
@@ -61,8 +40,6 @@ class Publisher:
     open_client: Callable[[], PutMetricData]
     pause: Callable[[float], object]
     random: Random = field(default_factory=Random)
-    _counts: Counter[str] = field(default_factory=Counter)
-    _left_out: Counter[str] = field(default_factory=Counter)
     _groups: dict[GroupKey, GroupState] = field(default_factory=dict)
     _number: int = 0
     _reporter: CloudWatchReporter = field(init=False)
@@ -71,33 +48,31 @@ class Publisher:
         sender = Sender(
             self.open_client,
             self.options.namespace,
-            count=lambda **_: self._counts.update(calls=1),
+            count=_uncounted,
             pause=self.pause,
             monotonic=lambda: self.clock.boot_ms() / 1000,
         )
-        context = Context("cloudwatch", {}, self._count, self.clock, self.clock.wall_ms, self.recall, self.remember)
+        context = Context("cloudwatch", {}, _uncounted, self.clock, self.clock.wall_ms, self.recall, self.remember)
         self._reporter = CloudWatchReporter(self.options, sender, context, self.random)
 
-    def publish(self, events: Iterable[StoredEvent]) -> Published:
-        """Send the newest event of each group. Try once: the next call sends what is not too old by then."""
+    def publish(self, events: Iterable[StoredEvent]) -> str:
+        """Send the newest event of each group, and return why not everything was sent.
+
+        Each call tries once: the next call sends what is not too old by then.
+        """
         oldest_ms = self.clock.wall_ms() - 1000 * self.options.ttl_s
         self._groups = {key: each for key, each in self._groups.items() if each.log_time_ms >= oldest_ms}
-        heard, problem = self._take(events), ""
+        heard = self._take(events)
         try:
             self._reporter.publish(self._groups.values(), _BEGINNING, heard)
         except ReportFailed as failed:
-            problem = f"{failed.reason}: {failed.text}"
-            _log.warning("not everything was sent", code="send_incomplete", reason=problem)
-        counts = self._counts
-        return Published(counts["events"], counts["sent"], counts["calls"], dict(self._left_out), problem)
+            return f"CloudWatch: {failed.reason}: {failed.text}"
+        return ""
 
     def _take(self, events: Iterable[StoredEvent]) -> dict[str, int]:
         """Add events to the groups. Return the time of each cluster's last event from Burrow."""
-        self._counts.clear()
-        self._left_out.clear()
         now_ms, heard = self.clock.wall_ms(), dict[str, int]()
         for stored in events:
-            self._counts["events"] += 1
             self._number += 1
             event = stored.event
             key, log_ms = GroupKey(event.cluster, event.consumer), min(stored.received_at_ms, now_ms)
@@ -109,11 +84,9 @@ class Publisher:
                 heard[event.cluster] = max(arrived.log_time_ms, heard.get(event.cluster, 0))
         return heard
 
-    def _count(self, metric: telemetry.Metric, by: float, **labels: str) -> None:
-        if metric is telemetry.REPORTER_DROPPED:
-            self._left_out[labels["reason"]] += int(by)
-        elif labels.get("outcome") == "sent":
-            self._counts["sent"] += int(by)
+
+def _uncounted(*_: object, **_labels: object) -> None:
+    """Count nothing: the job serves no metrics of the service."""
 
 
 def publisher_beside(spark: SparkSession, checkpoint: str, options: Options, stop: Event) -> Publisher:

@@ -195,9 +195,8 @@ def judges_of(asked: Mapping[str, Any], unsent: dict[str, str]) -> "MakeJudges":
 
 
 def _to_cloudwatch(publisher: "Publisher", several: "Iterable[StoredEvent]") -> "Sequence[RefusedVerdict]":
-    published = publisher.publish(several)
-    if published.problem:
-        click.echo(f"karrot: {published}", err=True)
+    if problem := publisher.publish(several):
+        click.echo(f"karrot: {problem}", err=True)
     return ()
 
 
