@@ -18,14 +18,8 @@ _TIMEOUT_S = 5
 _MOST_BYTES = 64 * 1024
 
 
-def _refuse_port(_context: click.Context, _option: click.Parameter, given: str | None) -> None:
-    if given is not None:
-        raise click.UsageError(f"No such option: --port. Use --bind 0.0.0.0:{given}")
-
-
 @click.command()
 @click.option("--bind", metavar="HOST:PORT", help="Address to listen on. [::]:5000 accepts IPv6 and IPv4.")
-@click.option("--port", hidden=True, expose_value=False, callback=_refuse_port)
 @config_option
 def serve(bind: str | None, config: Path | None) -> NoReturn:
     """Run the service.

@@ -33,12 +33,6 @@ def test_serve_passes_on_the_function_that_reloads_the_settings(
     assert levels == ["DEBUG 127.0.0.1:2", "ERROR 127.0.0.1:2"]
 
 
-def test_serve_with_a_port_names_the_option_bind() -> None:
-    refused = run_karrot("serve", "--port", "8080")
-    assert refused.exit_code == 2
-    assert refused.stderr.endswith("Error: No such option: --port. Use --bind 0.0.0.0:8080\n")
-
-
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
