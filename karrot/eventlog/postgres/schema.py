@@ -169,8 +169,6 @@ def prepare(database: Database, clock: Clock, migrations: Sequence[str] = MIGRAT
             _refuse_unknown_server(connection)
             _refuse_transaction_pooling(database, connection)
             _migrate_patiently(connection, database.url.schema, migrations)
-            if _one(connection, "SELECT to_regclass('unfinished_copy') IS NOT NULL")[0]:  # a mark of 2.0.0a1
-                raise LogUnavailableError(f"{place} holds a part of another event log: drop the schema")
             found = _one(connection, f"SELECT log_id, log_ms, wall_ms, {NOW_MS} FROM log")
         except psycopg.Error as error:
             raise LogUnavailableError(f"{place} cannot be used: {one_line(error)}") from error

@@ -124,16 +124,6 @@ def test_a_schema_of_a_newer_karrot_is_refused(server: PostgresServer, schema: s
     )
 
 
-def test_a_schema_with_part_of_another_log_is_refused(server: PostgresServer, schema: str, database: Database) -> None:
-    """A copy by 2.0.0a1 that did not end left it. New events would get the ids of the other log's events."""
-    prepare(database, SystemClock())
-    with server.connect("karrot") as connection:
-        connection.execute(f"CREATE TABLE {schema}.unfinished_copy ()")
-    assert refusal(server.url(schema)) == (
-        f"the schema {schema} of karrot@127.0.0.1/karrot holds a part of another event log: drop the schema"
-    )
-
-
 def test_a_database_in_another_encoding_is_refused(server: PostgresServer, schema: str) -> None:
     with server.connect() as connection:
         connection.execute("CREATE DATABASE latin ENCODING LATIN1 LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
