@@ -5,7 +5,6 @@ compact). So ``derive`` and ``compact`` may run next to ``events``, but not next
 or ends with a message that names the holder. A dead holder's lease ends by itself.
 """
 
-import fcntl
 import os
 import random
 import socket
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import Any, Final, cast
+from typing import Final
 from urllib.parse import quote
 
 import msgspec
@@ -24,6 +23,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from karrot.clock import Clock, SystemClock
+from karrot.eventlog.locks import FileLock
 from karrot.pipeline.store.hadoop_filesystem import create_new, delete, listing, local_path, modified_ms, read_text
 from karrot.pipeline.store.table_files import Tables, require_known_format
 from karrot.settings.types import s3_url
@@ -49,36 +49,25 @@ class Holder(msgspec.Struct, frozen=True):
 class KernelLock:
     """An exclusive lock (flock) on a local file, which names the holder. The file stays.
 
-    The kernel frees the lock when the process ends, even after a crash. With ``spark``, its JVM locks another file: the
-    JVM of a killed command lives for some more seconds and can finish a write in this time. On NFS, the locks of Python
-    and of Java on the same file would exclude each other.
+    The kernel frees the lock when the process ends, even after a crash. The JVM of a killed command lives for some more
+    seconds, but only the process itself commits to the tables, and each start writes its state into folders of its own.
     """
 
     ends_with_process = True
 
-    def __init__(self, path: Path, spark: SparkSession | None = None) -> None:
-        self._path, self._spark = path, spark
-        self._file: int | None = None
-        self._of_jvm: Any = None
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock: FileLock | None = None
 
     def take(self, holder: Holder) -> Holder | None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_mine = self._spark is None or self._locked_by(self._spark)
-        except BlockingIOError:
-            is_mine = False
-        except BaseException:
-            os.close(file)
-            raise
-        if not is_mine:
-            os.close(file)
+        lock = FileLock(self._path)
+        if not lock.try_acquire():
+            lock.close()
             return _holder_of(self._path.read_text(encoding="utf-8"))
-        self._file = file
+        self._lock = lock
         try:
-            os.ftruncate(file, 0)
-            os.pwrite(file, msgspec.json.encode(holder), 0)
+            self._path.write_bytes(msgspec.json.encode(holder))
         except OSError:  # the disk is full
             self.release(holder)
             raise
@@ -89,21 +78,10 @@ class KernelLock:
         return None
 
     def release(self, holder: Holder) -> None:  # noqa: ARG002 (the file is the holder's)
-        if self._of_jvm is not None:
-            self._of_jvm.close()
-            self._of_jvm = None
-        if self._file is not None:
-            os.ftruncate(self._file, 0)
-            os.close(self._file)
-            self._file = None
-
-    def _locked_by(self, spark: SparkSession) -> bool:
-        channel = cast("Any", spark.sparkContext._jvm).java.io.RandomAccessFile(f"{self._path}.jvm", "rw").getChannel()  # noqa: SLF001 (pyspark has no other way to the JVM)
-        if channel.tryLock() is None:
-            channel.close()
-            return False
-        self._of_jvm = channel
-        return True
+        if self._lock is not None:
+            self._path.write_text("")
+            self._lock.close()
+            self._lock = None
 
 
 class NumberedFiles:
@@ -329,7 +307,7 @@ def writing(
     holder = Holder(command, socket.gethostname(), os.getpid(), since, uuid.uuid4().hex, LENGTH.total_seconds())
     directory = tables.path(_FOLDER)
     local = local_path(spark, directory)
-    lock = NumberedFiles(spark, directory, name) if local is None else KernelLock(local / name, spark)
+    lock = NumberedFiles(spark, directory, name) if local is None else KernelLock(local / name)
     place, on_lost = s3_url(tables.directory), spark.sparkContext.cancelAllJobs
     lease = Lease(lock, holder, place, clock, on_lost, renew_every)
     lease.take(wait=wait or timedelta(0), stop=stop or Event())
@@ -344,10 +322,7 @@ def writing(
 
 
 def release_all() -> None:
-    """Free the leases of this process, before it ends in the middle of a job.
-
-    The process's kernel lock ends with the process. The JVM's lock ends when the JVM has ended its writes.
-    """
+    """Free the leases of this process, before it ends in the middle of a job. A kernel lock ends with the process."""
     for lease in [*_held]:
         if not lease.lock.ends_with_process:
             lease.release()

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event, Thread
 from typing import Any, Final, Generic, TypeVar
@@ -111,12 +111,18 @@ class StateNote(msgspec.Struct):
     """The content of ``state.json``: the ``version`` of the format, the last valid ``batch``, and its ``files``.
 
     ``files`` has the number of the batch's files and the number of their bytes. ``cluster`` is the cluster of the job.
+    ``run`` is the end of the name of the batch's folder.
     """
 
     version: int
     batch: int = -1
     files: tuple[int, int] = (0, 0)
     cluster: str = ""
+    run: str = ""
+
+    @property
+    def folder(self) -> str:
+        return f"batch={self.batch}{self.run}"
 
 
 Note = TypeVar("Note", bound=StateNote)
@@ -126,23 +132,26 @@ Note = TypeVar("Note", bound=StateNote)
 class StateFolder(Generic[Note]):
     """The state that a query keeps in the folder ``place`` of its checkpoint.
 
-    Each batch writes its files below ``state/batch=N``, replaces ``state.json``, and then deletes the older files.
+    Each batch writes its files below ``state/batch=N-RUN``, replaces ``state.json``, and then deletes the older files.
     ``state.json`` names the batch with valid files. If the driver dies before it replaces ``state.json``, the repeated
-    batch finds the old ``state.json`` and files, and overwrites its own files. A new folder has the note ``first``.
-    The state is written only while this job may write its ``tables``.
+    batch finds the old ``state.json`` and files. It writes below another folder, because the JVM of a killed command
+    can still write. A new state has the note ``first``. It is written only while this job may write its ``tables``.
     """
 
     spark: SparkSession
     tables: Tables
     place: str
     first: Note
+    run: str = field(default_factory=lambda: f"-{uuid.uuid4().hex[:8]}")
     _note: Note | None = None
 
     def within(self, *names: str) -> str:
         return "/".join([self.place.rstrip("/"), *names])
 
     def of_batch(self, batch: int, *names: str) -> str:
-        return self.within("state", f"batch={batch}", *names)
+        if self._note is not None and self._note.batch == batch:
+            return self.within("state", self._note.folder, *names)
+        return self.within("state", f"batch={batch}{self.run}", *names)
 
     def note(self) -> Note:
         """Return the content of ``state.json``, which the first call reads and checks. Raises `UnusableState`."""
@@ -162,7 +171,7 @@ class StateFolder(Generic[Note]):
             problem += "that wrote it, or another --checkpoint"
         elif note.cluster not in ("", first.cluster):
             problem = f"{place} is of the cluster {note.cluster}, not of {first.cluster}: use another --checkpoint"
-        elif (found := self._files(note.batch)) != note.files:
+        elif (found := self._files(note)) != note.files:
             problem = f"the state in {self.place} is damaged, for example by a power cut: it has {found[0]} files of "
             problem += f"{found[1]:,} bytes, not {note.files[0]} of {note.files[1]:,}: use another --checkpoint"
         if problem:
@@ -186,16 +195,17 @@ class StateFolder(Generic[Note]):
         self.tables.require()
         if self._note is None or note.batch != self._note.batch:
             flush_files(self.spark, self.of_batch(note.batch))
-            note = msgspec.structs.replace(note, files=self._files(note.batch), cluster=self.first.cluster)
+            note = msgspec.structs.replace(note, run=self.run, cluster=self.first.cluster)
+            note = msgspec.structs.replace(note, files=self._files(note))
         write_text(self.spark, self.within("state.json"), msgspec.json.encode(note).decode())
         for name in listing(self.spark, self.within("state")):
-            if name != f"batch={note.batch}":
+            if name != note.folder:
                 delete(self.spark, self.within("state", name))
         self._note = note
         return note
 
-    def _files(self, batch: int) -> tuple[int, int]:
-        sizes = data_files_below(self.spark, self.of_batch(batch))
+    def _files(self, note: Note) -> tuple[int, int]:
+        sizes = data_files_below(self.spark, self.within("state", note.folder))
         return len(sizes), sum(sizes.values())
 
 

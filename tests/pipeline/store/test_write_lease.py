@@ -1,6 +1,5 @@
 """The contract of a lease, run for a local disk and for a file system of Hadoop."""
 
-import fcntl
 import multiprocessing
 import os
 import resource
@@ -141,22 +140,6 @@ def test_the_local_lease_of_a_killed_process_ends_at_once(tmp_path: Path) -> Non
     lock, mine = KernelLock(tmp_path / "events"), Holder("karrot pipeline run", "here", 1)
     with _other_process(_hold, tmp_path / "events") as pid:
         assert lock.take(mine) == Holder("karrot pipeline run", "here", pid)
-    assert lock.take(mine) is None
-    lock.release(mine)
-
-
-def _lock_as_a_jvm(path: Path, ready: "multiprocessing.synchronize.Event") -> None:
-    with path.open("w") as file:
-        fcntl.lockf(file, fcntl.LOCK_EX)
-        ready.set()
-        signal.pause()
-
-
-def test_the_local_lease_of_a_killed_command_ends_with_its_jvm(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "events").write_text('{"command": "karrot pipeline run", "host": "here"}')
-    lock, mine = KernelLock(tmp_path / "events", spark), Holder("karrot pipeline run", "here", 1)
-    with _other_process(_lock_as_a_jvm, tmp_path / "events.jvm"):
-        assert lock.take(mine) == Holder("karrot pipeline run", "here")
     assert lock.take(mine) is None
     lock.release(mine)
 
