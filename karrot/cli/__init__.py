@@ -120,6 +120,7 @@ def conflict(package: Path = Path(__file__).parents[1]) -> str | None:
             "healthcheck": "serve_demo_and_checks",
             "history": "history",
             "lag": "groups_status_lag",
+            "log": "log",
             "mute": "mute",
             "notify": "notify",
             "pipeline": "pipeline",

@@ -322,6 +322,10 @@ class EventLog(ABC):
         """Count the events that the log lost, by the newest number that a reader has seen with each log id."""
         self._lead_writes(lambda transaction: transaction.compare(given))
 
+    def begin_id(self) -> None:
+        """Give new events another log id, from any process: other events may have had their numbers."""
+        self._writer.begin(lambda transaction: transaction.begin_id()).wait()
+
     def reporters(self) -> Sequence[ReporterState]:
         """The saved state of every reporter, ordered by name."""
         with self._reading() as connection:
