@@ -17,7 +17,7 @@ NEED_NO_SERVERS := not e2e and not image and not apiserver and not release
 # Tests of services mostly wait: three workers use two cores better. With Java, a third one would also start a Spark session.
 PYTEST := pytest -n $(if $(JAVA_HOME)$(shell command -v java),2,3) --dist worksteal -m "$(NEED_NO_SERVERS) and not deep"
 
-.PHONY: demo test test-checkout test-wheel fresh lint install bench docs requirements help clean e2e stack-up stack-down fuzz soak history
+.PHONY: demo test test-checkout test-wheel fresh lint install bench docs requirements help clean e2e stack-up stack-down fuzz soak nemesis history
 .PHONY: deep test-deep real-server stores man mutants truth golden
 .PHONY: image screenshots chart chain cluster dist test-release kube-apiserver site audit
 
@@ -92,7 +92,7 @@ audit: $(STAMPS)/audit ## Look for advisories about every pinned package (asks t
 
 install: $(STAMPS)/all ## Make .venv with every extra and every tool
 
-NOT_IN_BENCH := benchmarks/crash.py benchmarks/failover.py benchmarks/soak.py benchmarks/hostile.py benchmarks/fuzz.py benchmarks/offsets_stream.py benchmarks/pipeline_kills.py benchmarks/pipeline_cpu.py benchmarks/readers_beside_writers.py benchmarks/verdict_delay.py
+NOT_IN_BENCH := benchmarks/crash.py benchmarks/failover.py benchmarks/nemesis.py benchmarks/soak.py benchmarks/hostile.py benchmarks/fuzz.py benchmarks/offsets_stream.py benchmarks/pipeline_kills.py benchmarks/pipeline_cpu.py benchmarks/readers_beside_writers.py benchmarks/verdict_delay.py
 
 bench: $(STAMPS)/dev ## Run the benchmarks in benchmarks/, one after the other
 	@for each in $(filter-out $(NOT_IN_BENCH),$(wildcard benchmarks/*.py)); do echo "== $$each"; PYTHONPATH=tests $(BIN)/python "$$each" $(ARGS); done
@@ -168,6 +168,10 @@ soak: $(STAMPS)/dev ## Kills under load, hostile input, a CloudWatch outage, the
 	TESTS_STREAMS=$(if $(ARGS),500,10000) $(BIN)/pytest -q -n 2 --timeout 0 tests/closed_loop/test_never_a_violation.py
 	PYTHONPATH=tests $(BIN)/python benchmarks/cloudwatch.py $(if $(ARGS),,--seconds 120 --rounds 1 --outage 600)
 	PYTHONPATH=tests $(BIN)/python benchmarks/soak.py $(ARGS)
+
+nemesis: $(STAMPS)/dev ## Break two replicas and their PostgreSQL at random, and count every event; ARGS="--seed 7 --schedules 1" for one schedule
+	PYTHONPATH=tests $(BIN)/python benchmarks/nemesis.py --control --schedules 1
+	PYTHONPATH=tests $(BIN)/python benchmarks/nemesis.py $(ARGS)
 
 mutants: $(STAMPS)/dev ## Plant faults in copies of the product: which do the tests notice? ARGS="--only signals" for one module
 	@$(BIN)/python tools/mutants.py $(ARGS)

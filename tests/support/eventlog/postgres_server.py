@@ -7,8 +7,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -188,21 +188,6 @@ class PostgresServer:
 
 
 @contextmanager
-def running_postgres(*, wrapper: Sequence[str] = (), **settings: str) -> Iterator[PostgresServer]:
-    """A new server with the database `DATABASE`."""
-    with postgres_home() as home:
-        server = PostgresServer(home, postgres_bin(), settings=settings, wrapper=wrapper)
-        server.create()
-        server.start()
-        try:
-            with server.connect() as connection:
-                connection.execute(f"CREATE DATABASE {DATABASE}")
-            yield server
-        finally:
-            server.stop()
-
-
-@contextmanager
 def postgres_home() -> Iterator[Path]:
     """A folder that the server's user owns. pytest's own folders are closed to other users.
 
@@ -218,6 +203,27 @@ def postgres_home() -> Iterator[Path]:
         yield home
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+OpenHome = Callable[[], AbstractContextManager[Path]]
+"""Makes the folder of a server, and removes it at the end."""
+
+
+@contextmanager
+def running_postgres(
+    *, wrapper: Sequence[str] = (), open_home: OpenHome = postgres_home, **settings: str
+) -> Iterator[PostgresServer]:
+    """A new server with the database `DATABASE`."""
+    with open_home() as home:
+        server = PostgresServer(home, postgres_bin(), settings=settings, wrapper=wrapper)
+        server.create()
+        server.start()
+        try:
+            with server.connect() as connection:
+                connection.execute(f"CREATE DATABASE {DATABASE}")
+            yield server
+        finally:
+            server.stop()
 
 
 def schema_name(test: str) -> str:

@@ -6,10 +6,11 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException, HTTPMessage
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -34,10 +35,11 @@ class Answer(NamedTuple):
 class Service:
     """``karrot serve`` on a directory; settings are named without ``KARROT_``. The output goes to ``said``.
 
-    ``program`` are the arguments of Python that run ``karrot``.
+    ``program`` are the arguments of Python that run ``karrot``. ``environment`` has more variables.
     """
 
     program: tuple[str, ...] = ("-m", "karrot")
+    environment: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, directory: Path, *, arguments: tuple[str, ...] = (), **settings: str) -> None:
         self.directory = directory
@@ -70,7 +72,11 @@ class Service:
         command = [sys.executable, *self.program, "serve", "--bind", f"127.0.0.1:{self.port}", *self.arguments]
         with self.said.open("ab") as said:
             self.process = subprocess.Popen(
-                command, env=own | told, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+                command,
+                env={**own, **self.environment, **told},
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
         if wait:
             wait_for(self.ready, 60)
