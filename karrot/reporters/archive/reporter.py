@@ -54,12 +54,14 @@ class Segment:
     which come after a delay or a clock change, stay in the segment.
     """
 
-    def __init__(self, first: StoredEvent, most_bytes: int, level: int = 6) -> None:
+    def __init__(self, first: StoredEvent, most_bytes: int, retention_ms: int) -> None:
         self._first, self._last, self._lines, self._size = first, first.seq, 0, 0
-        self._hour = hour_at(first.received_at_ms)
+        # If the clock of the receiver was far behind, the retention would delete its hour at once.
+        is_behind = first.received_at_ms < first.log_time_ms - retention_ms // 2
+        self._hour = hour_at(first.log_time_ms if is_behind else first.received_at_ms)
         self._end_ms = end_ms(self._hour)
         self._most_bytes = most_bytes
-        self._gzip = zlib.compressobj(level, wbits=GZIP)
+        self._gzip = zlib.compressobj(wbits=GZIP)
         self._chunks: list[bytes] = []
 
     def add(self, stored: StoredEvent, line: bytes) -> bool:
@@ -148,7 +150,7 @@ class ArchiveReporter:
                     _log.exception("an event cannot be encoded", code="event_not_encoded", event_id=stored.event_id)
                     dropped += 1
                 else:
-                    segment = segment or Segment(stored, self._options.segment_bytes)
+                    segment = segment or Segment(stored, self._options.segment_bytes, self._options.retention_s * 1000)
                     if not segment.add(stored, line):
                         break
             next(events)

@@ -316,6 +316,27 @@ def test_a_clock_that_jumps_ahead_costs_no_segment(log: MemoryEventLog, clock: M
     assert seqs(archive) == [1, 2]
 
 
+@pytest.mark.parametrize("hours_behind", [1, 1000])
+@pytest.mark.parametrize("leader_is_behind", [False, True])
+def test_events_of_a_replica_whose_clock_is_far_behind_are_kept(
+    log: MemoryEventLog, clock: ManualClock, archive: Path, *, hours_behind: int, leader_is_behind: bool
+) -> None:
+    feed = archive_feed(log, clock, archive, retention="4h")
+    for _ in range(2):
+        clock.jump(-hours_behind * HOUR_MS)
+        append_event(log)
+        if leader_is_behind:
+            wait(feed, clock)
+        clock.jump(hours_behind * HOUR_MS)
+        append_event(log)
+        wait(feed, clock)
+    assert seqs(archive) == [1, 2, 3, 4]
+    clock.advance(6 * HOUR_MS)
+    append_event(log)
+    run(feed)
+    assert seqs(archive) == [5]
+
+
 def test_the_oldest_segments_are_deleted_if_all_together_are_too_large(
     log: MemoryEventLog, clock: ManualClock, archive: Path
 ) -> None:
