@@ -58,8 +58,8 @@ VOLUME_BYTES = 384 << 20
 SMALL_WAL = {"min_wal_size": "32MB", "max_wal_size": "64MB"}
 JUMPS_S = (-315_360_000, -86_400, -3_600, 3_600, 86_400, 315_360_000)
 REPAIRED_S = 90.0
-TRANSIENT_EXITS = {2, 75}
-"""A start without the database may end with these codes. A supervisor, such as systemd, then starts Karrot again."""
+TRANSIENT_EXITS = {os.EX_TEMPFAIL}
+"""A start without the database ends with this code. A supervisor, such as systemd, then starts Karrot again."""
 
 
 class Replica(PostgresService):
