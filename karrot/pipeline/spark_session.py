@@ -66,8 +66,6 @@ _STATIC_IF_LOCAL: Final[Mapping[str, str]] = {
 
 RUNTIME: Final[Mapping[str, str]] = {
     _TIME_ZONE: "UTC",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.parquet.compression.codec": "zstd",
     # Spark keeps the plan of every batch as a string, and our arrays of numbers make this string long.
     "spark.sql.maxPlanStringLength": "20000",
     # Lines are long: 10,000 lines (the default) are an array of 30 MB, and Spark holds several arrays at a time.
