@@ -38,6 +38,14 @@ def make_private(folder: Path) -> None:
         _log.warning("all users had access to this folder; now they have not", code="access_removed", path=str(folder))
 
 
+def make_folder(folder: Path, mode: int) -> None:
+    """Create a folder and its missing parents with a mode, and flush their names to the disk."""
+    if not folder.is_dir():
+        make_folder(folder.parent, mode)
+        folder.mkdir(mode, exist_ok=True)
+        flush(folder.parent)
+
+
 class FileLock:
     """One lock file. The constructor opens it.
 

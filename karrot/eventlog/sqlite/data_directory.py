@@ -16,7 +16,7 @@ import apsw
 
 from karrot.clock import Clock, LogTime
 from karrot.eventlog.base import Limits, LogUnavailableError
-from karrot.eventlog.locks import FileLock, make_private
+from karrot.eventlog.locks import FileLock, make_folder, make_private
 from karrot.eventlog.sqlite import database
 from karrot.eventlog.sqlite.store import SqliteTransaction
 from karrot.eventlog.sqlite.write_ahead_log import newest_lost_event
@@ -34,7 +34,7 @@ _LOCAL = ("fuse.fuse-overlayfs",)
 def hold(directory: Path, wait_s: float = _ORPHANS_WAIT_S) -> FileLock:
     """Lock the directory for this service and its workers. Raises `LogUnavailableError` after ``wait_s``."""
     try:
-        directory.mkdir(0o700, parents=True, exist_ok=True)
+        make_folder(directory, 0o700)
         lock = FileLock(directory / "dir.lock")
         is_ours = lock.try_acquire(wait_s)
         make_private(directory)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from karrot.eventlog.locks import FileLock, flush, make_private
+from karrot.eventlog.locks import FileLock, flush, make_folder, make_private
 from karrot.reporters.archive.segment_store import SegmentName, StoredSegment, StoreError
 
 _LOCK = ".lock"
@@ -28,7 +28,7 @@ class Folder:
         """Lock the folder, delete the unfinished files of a killed process, and yield the segments."""
         with _explained(f"the archive {self._root} cannot be used"):
             if self._lock is None:
-                self._make(self._root, 0o700)
+                make_folder(self._root, 0o700)
                 make_private(self._root)
                 self._lock = FileLock(self._root / _LOCK)
             if not self._lock.try_acquire():
@@ -45,7 +45,7 @@ class Folder:
         with _explained("a segment cannot be written"):
             place = self._root / name.path
             if not place.exists():
-                self._make(place.parent, 0o750)  # the root decides whether its group can read the segments
+                make_folder(place.parent, 0o750)  # the root decides whether its group can read the segments
                 part = place.with_name(f".{place.name}{_UNFINISHED}")
                 try:
                     part.touch(0o640)
@@ -84,13 +84,6 @@ class Folder:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
-
-    def _make(self, folder: Path, mode: int) -> None:
-        """Create the folder and its parents, and sync them to disk."""
-        if not folder.is_dir():
-            self._make(folder.parent, mode)
-            folder.mkdir(mode, exist_ok=True)
-            flush(folder.parent)
 
 
 @contextmanager
