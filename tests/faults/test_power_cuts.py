@@ -6,9 +6,9 @@ Karrot starts on what can be left. ``TESTS_POWER_CUTS=300`` makes 300 cuts inste
 
 import os
 import signal
+import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from support.eventlog.appended_events import append_event, stored_events
 from support.eventlog.sqlite_log import open_sqlite
 from support.manual_clock import ManualClock
 from support.powercut.recording import Recording
-from support.powercut.replay import Cut, Disk, cuts
+from support.powercut.replay import Cut, check, cuts
 from support.reporters.archive_folder import archive_feed, read_archive, segment_names
 from support.service.karrot_service import Service
 from support.service.posting_threads import PostingThreads
@@ -112,14 +112,13 @@ def _is_whole(archive: Path) -> bool:
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     scratch = tmp_path_factory.mktemp("recorded")
-    recording = Recording(scratch / "disk", scratch)
+    recording = Recording.of(scratch)
     with pytest.MonkeyPatch.context() as environment:
-        for name, text in recording.environment.items():
+        for name, text in recording.begin().items():
             environment.setenv(name, text)
-        settings = {"reporters": "prometheus,archive", "archive_segment_seconds": "1s"}
-        service = Service(recording.folder / "data", **settings)
+        service = Service(recording.folder / "data", reporters="prometheus,archive", archive_segment_seconds="1s")
         service.said = scratch / "said.log"
         with service, PostingThreads(service, 6) as load:
             load.acknowledged = acknowledged = Acknowledged(recording)
@@ -131,13 +130,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
             load.reach(600)
             wait_for(lambda: len(segment_names(recording.folder / "data" / "archive")) > 5)
             assert service.stop() == 0
-    disk = Disk(recording)
-    disk.replay(recording.records())
-    real = {str(path.relative_to(recording.folder)): path for path in recording.folder.rglob("*") if path.is_file()}
-    assert disk.present() == {name: path.read_bytes() for name, path in real.items()}, "the recording missed a call"
+    check(recording)
     with closing(open_sqlite(recording.folder / "data", ManualClock(), prepare=False, max_bytes=LOG_BYTES)) as log:
         consumers = {event.event_id: event.event.consumer for event in stored_events(log)}
-    yield Recorded(recording, acknowledged.at, consumers)
+    return Recorded(recording, acknowledged.at, consumers)
 
 
 @pytest.mark.parametrize("many", [CUTS, pytest.param(max(CUTS, 300), marks=pytest.mark.deep)])
@@ -145,7 +141,7 @@ def test_a_power_cut_loses_and_doubles_nothing(recorded: Recorded, tmp_path: Pat
     findings = Findings()
     for cut in cuts(recorded.recording, Random(many), many, tmp_path / "cut"):
         recorded.start_after(tmp_path / "cut", cut, findings)
-    print(f"{many} cuts, {findings}")
+    sys.stdout.write(f"{many} cuts: {findings}\n")
     assert (findings.lost, findings.wrong) == (0, Counter())
     assert findings.checked > many * 100
 

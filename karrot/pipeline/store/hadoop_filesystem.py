@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import unquote, urlsplit
 
+import msgspec
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
@@ -148,7 +149,7 @@ def flush_files(spark: SparkSession, directory: str, since_s: float = 0) -> None
     Other file systems flush a file at its closing.
     """
     if (local := local_path(spark, directory)) and local.is_dir():
-        for entry in [*local.rglob("*"), local, *local.parents[:2]]:
+        for entry in [*local.rglob("*"), local, *local.parents[:3]]:
             with suppress(FileNotFoundError):  # another command has renamed its new entry of a log
                 if entry.is_dir() or entry.stat().st_mtime >= since_s:
                     flush(entry)
@@ -218,6 +219,14 @@ def read_text(spark: SparkSession, path: str) -> str | None:
         return None
     with closing(stream):
         return str(_jvm(spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+
+
+def is_json_lines(content: bytes) -> bool:
+    """Whether a file has lines of JSON and no other line, so that no power failure tore it."""
+    try:
+        return bool(msgspec.json.Decoder().decode_lines(content))
+    except msgspec.DecodeError:
+        return False
 
 
 def write_text(spark: SparkSession, path: str, text: str) -> None:

@@ -23,6 +23,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import structlog
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
@@ -52,6 +54,7 @@ from karrot.pipeline.store.hadoop_filesystem import (
     delta_place,
     exists,
     flush_files,
+    is_json_lines,
     listing,
     literal,
     local_path,
@@ -86,6 +89,9 @@ _PROPERTIES: Final = {
     "delta.logRetentionDuration": f"interval {READERS_HOURS} hours",
     # Each commit since the last checkpoint costs a reader two requests on S3.
     "delta.checkpointInterval": "10",
+    # Delta would delete old entries before their checkpoint is flushed. A derived table's log must also keep the
+    # version in the note, however old it is: see `vacuum`.
+    "delta.enableExpiredLogCleanup": "false",
 }
 
 _CURE: Final = (
@@ -362,6 +368,8 @@ class Tables:
                 raise UnreadableTable(f"{s3_url(self.path(name))} cannot be written: {why(error)}") from error
             else:
                 flush_files(spark, self.path(name, LOG), began_s - _FLUSHED_S)
+                if name in STREAMED and table.version() % 10 == 0:
+                    table.cleanup_metadata()
                 return after
         raise AssertionError  # the last attempt raises
 
@@ -370,27 +378,30 @@ class Tables:
 
         place, options = delta_place(spark, self.path(name))
         schema = Schema.from_json(with_comments(_SCHEMAS[name], ABOUT[name]).json())
-        # A derived table's log must keep the version in the note, however old it is: see `vacuum`.
-        properties = {**_PROPERTIES, "delta.enableExpiredLogCleanup": str(name in STREAMED).lower()}
-        return DeltaTable.create(
+        table = DeltaTable.create(
             place,
             schema,
             mode="ignore",
             partition_by=["day"],
             description=str(ABOUT[name]),
-            configuration=properties,
+            configuration=_PROPERTIES,
             storage_options=options,
         )
+        flush_files(spark, self.path(name, LOG))  # of the unflushed entries, only the newest can be torn
+        return table
 
     def _open(self, spark: SparkSession, name: str, version: int | None = None) -> "DeltaTable | None":
         from deltalake.exceptions import DeltaError  # noqa: PLC0415 (an extra)
 
         place, options = delta_place(spark, self.path(name))
+        local = local_path(spark, self.path(name, LOG))
         try:
-            if (local := local_path(spark, self.path(name, LOG))) is not None:
+            if local is not None:
                 remove_torn_commit(local)
             return open_table(place, options, version)
         except (DeltaError, OSError) as error:
+            if local is not None and remove_torn_checkpoint(local):
+                return self._open(spark, name, version)
             raise UnreadableTable(f"{s3_url(self.path(name))} cannot be read: {why(error)}") from error
 
     def _require_whole(self, spark: SparkSession, name: str, files: Iterable[DataFile]) -> None:
@@ -406,11 +417,32 @@ class Tables:
 
 
 def remove_torn_commit(log: Path) -> None:
-    """Delete the newest entry of a local log if it is empty. Only a power failure leaves one, and no commit ended."""
+    """Delete the newest entry of a local log, and its checkpoint, if the entry is torn.
+
+    Only a power failure tears an entry, and its commit did not end.
+    """
     newest = max((entry for entry in log.glob("*.json")), default=None)
-    if newest is not None and newest.stat().st_size == 0:
-        _log.warning("an entry of a table's log was empty", code="torn_commit", file=str(newest))
-        newest.unlink(missing_ok=True)
+    if newest is not None and not is_json_lines(newest.read_bytes()):
+        _log.warning("an entry of a table's log was torn", code="torn_commit", file=str(newest))
+        for name in ("_last_checkpoint", f"{newest.stem}.checkpoint.parquet", newest.name):
+            (log / name).unlink(missing_ok=True)
+
+
+def remove_torn_checkpoint(log: Path) -> bool:
+    """Put a torn newest checkpoint of a local log aside, with the file that names it. Return whether there was one.
+
+    The entries that it summarizes are still there.
+    """
+    torn = [hint] if (hint := log / "_last_checkpoint").exists() else []
+    for newest in sorted(log.glob("*.checkpoint.parquet"))[-1:]:
+        try:
+            pq.read_table(newest)
+        except (pa.ArrowException, OSError):
+            torn.append(newest)
+    for each in torn:
+        _log.warning("a checkpoint of a table's log cannot be read", code="torn_checkpoint", file=str(each))
+        each.rename(f"{each}.torn")
+    return bool(torn)
 
 
 def new_batch(kind: str) -> str:

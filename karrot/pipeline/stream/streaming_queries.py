@@ -10,22 +10,27 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
+import structlog
 from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from karrot.eventlog.locks import flush
 from karrot.pipeline.store.hadoop_filesystem import (
     data_files_below,
     delete,
     flush_files,
+    is_json_lines,
     listing,
     literal,
+    local_path,
     read_text,
     write_text,
 )
@@ -40,6 +45,7 @@ BATCH_BYTES: Final = 256 * 1024 * 1024
 ANY_AGE: Final = "36500d"
 """The value of ``maxFileAge``. By default, Spark's file source ignores files that are older than a week."""
 
+_log: Final = structlog.get_logger(__name__)
 _POLL_S: Final = 0.2
 _PATIENCE_S: Final = 20  # Kubernetes kills a pod after 30 s
 _LAST_WORK_S: Final = 4
@@ -50,10 +56,15 @@ def start_query(
 ) -> StreamingQuery:
     """Start a query that passes its batches to ``take``: the existing rows and, with ``every``, also later rows.
 
-    After a crash, Spark repeats the same batch.
+    After a crash, Spark repeats the same batch. On a local disk, this includes a power failure.
     """
+    local = local_path(lines.sparkSession, checkpoint)
+    if local is not None:
+        repair_checkpoint(local)
 
     def taken(rows: DataFrame, batch: int) -> None:
+        if local is not None:
+            begin_batch(rows.sparkSession, local, batch)
         try:
             take(rows, batch)
         except Py4JJavaError as error:
@@ -65,6 +76,49 @@ def start_query(
     trigger: dict[str, Any] = {"processingTime": interval} if interval else {"availableNow": True}
     writer = lines.writeStream.foreachBatch(taken).trigger(**trigger)
     return writer.option("checkpointLocation", checkpoint).start()
+
+
+_BEGUN: Final = "begun"
+"""The file in a local checkpoint with the number of the last batch that began."""
+
+
+def begin_batch(spark: SparkSession, checkpoint: Path, batch: int) -> None:
+    """Flush the newest files of Spark's logs in a local checkpoint, which Spark does not do, and note the batch."""
+    logs = _logs(checkpoint)
+    newest = [entry for entries in logs.values() for entry in entries[-1:]]
+    for each in (*newest, *logs, checkpoint / "metadata", checkpoint / "sources", checkpoint, checkpoint.parent):
+        if each.exists():
+            flush(each)
+    write_text(spark, f"file:{checkpoint.absolute() / _BEGUN}", str(batch))
+
+
+def repair_checkpoint(checkpoint: Path) -> None:
+    """Delete what a power failure can have torn in a local checkpoint: what was written after the last batch began.
+
+    That can include the end of this batch. Then Spark repeats the batch.
+    """
+    note, logs = checkpoint / _BEGUN, _logs(checkpoint)
+    if not note.exists() and logs[checkpoint / "commits"]:
+        return  # another version of Karrot wrote the checkpoint
+    begun = int(note.read_text()) if note.exists() else -1
+    torn = [entry for entry in logs.pop(checkpoint / "offsets") if int(entry.name) > begun]
+    torn += [entries[-1] for entries in logs.values() if entries and not _is_whole(entries[-1])]
+    for each in torn if begun >= 0 else [*torn, *checkpoint.glob("metadata")]:
+        _log.warning("removed a file of a batch that did not begin or end", code="unfinished_batch", file=str(each))
+        each.unlink()
+        each.with_name(f".{each.name}.crc").unlink(missing_ok=True)  # Hadoop does not replace it
+
+
+def _logs(checkpoint: Path) -> dict[Path, list[Path]]:
+    """The files in each folder with a log of Spark, the newest file last. Most files belong to one batch."""
+    folders = (checkpoint / "offsets", checkpoint / "commits", *checkpoint.glob("sources/*"))
+    number: Callable[[Path], int] = lambda entry: int(entry.name.removesuffix(".compact"))  # noqa: E731
+    return {folder: sorted(folder.glob("[0-9]*"), key=number) for folder in folders}
+
+
+def _is_whole(entry: Path) -> bool:
+    version, _, lines = entry.read_bytes().removeprefix(b"\0").partition(b"\n")
+    return version == b"v1" and is_json_lines(lines)
 
 
 class FailedInJava(Exception):  # noqa: N818 (the text has the error)

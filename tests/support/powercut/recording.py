@@ -1,13 +1,13 @@
 """Records what a process and its children write below a folder (``recorder.c``), and reads the recording."""
 
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import pytest
 
@@ -41,27 +41,32 @@ class Record(NamedTuple):
     data: bytes
 
 
+@dataclass(frozen=True)
 class Recording:
-    """The recording of a folder. A process with the environment ``environment`` takes part in it."""
+    """The recording of what happened below ``folder``, in ``file``."""
 
-    def __init__(self, folder: Path, scratch: Path) -> None:
+    folder: Path
+    file: Path
+
+    @classmethod
+    def of(cls, scratch: Path) -> Self:
+        """The recording of ``scratch/disk``."""
+        return cls(scratch.resolve() / "disk", scratch.resolve() / "recording")
+
+    def begin(self) -> dict[str, str]:
+        """Make the folder. A process with the returned variables in its environment is recorded."""
         compiler = shutil.which("cc")
         if compiler is None:
             pytest.skip("recording needs a C compiler (cc)")
-        self.folder = folder.resolve()
-        self.folder.mkdir()
-        self.file = scratch / "recording"
-        library = scratch / "recorder.so"
+        self.folder.mkdir(parents=True)
+        self.file.touch()
+        library = self.file.with_name("recorder.so")
         subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, _SOURCE, "-ldl"], check=True)
-        self.environment = {
-            "LD_PRELOAD": str(library),
-            "RECORD_FOLDER": str(self.folder),
-            "RECORD_FILE": str(self.file),
-        }
+        return {"LD_PRELOAD": str(library), "RECORD_FOLDER": str(self.folder), "RECORD_FILE": str(self.file)}
 
     def position(self) -> int:
         """The present size of the recording. All that has happened is before it."""
-        return os.stat(self.file).st_size if self.file.exists() else 0
+        return self.file.stat().st_size
 
     def records(self) -> Iterator[Record]:
         content, at = self.file.read_bytes(), 0
