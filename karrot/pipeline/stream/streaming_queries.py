@@ -60,7 +60,7 @@ def start_query(
     """
     local = local_path(lines.sparkSession, checkpoint)
     if local is not None:
-        repair_checkpoint(local)
+        repair_checkpoint(lines.sparkSession, local)
 
     def taken(rows: DataFrame, batch: int) -> None:
         if local is not None:
@@ -92,18 +92,20 @@ def begin_batch(spark: SparkSession, checkpoint: Path, batch: int) -> None:
     write_text(spark, f"file:{checkpoint.absolute() / _BEGUN}", str(batch))
 
 
-def repair_checkpoint(checkpoint: Path) -> None:
+def repair_checkpoint(spark: SparkSession, checkpoint: Path) -> None:
     """Delete what a power failure can have torn in a local checkpoint: what was written after the last batch began.
 
     That can include the end of this batch. Then Spark repeats the batch.
     """
     note, logs = checkpoint / _BEGUN, _logs(checkpoint)
-    if not note.exists() and logs[checkpoint / "commits"]:
-        return  # another version of Karrot wrote the checkpoint
-    begun = int(note.read_text()) if note.exists() else -1
-    torn = [entry for entry in logs.pop(checkpoint / "offsets") if int(entry.name) > begun]
+    if not note.exists():
+        if not logs[checkpoint / "commits"]:  # with commits, another version of Karrot wrote the checkpoint
+            for name in ("metadata", ".metadata.crc", "offsets", "commits", "sources"):
+                delete(spark, f"file:{checkpoint.absolute() / name}")
+        return
+    torn = [entry for entry in logs.pop(checkpoint / "offsets") if int(entry.name) > int(note.read_text())]
     torn += [entries[-1] for entries in logs.values() if entries and not _is_whole(entries[-1])]
-    for each in torn if begun >= 0 else [*torn, *checkpoint.glob("metadata")]:
+    for each in torn:
         _log.warning("removed a file of a batch that did not begin or end", code="unfinished_batch", file=str(each))
         each.unlink()
         each.with_name(f".{each.name}.crc").unlink(missing_ok=True)  # Hadoop does not replace it

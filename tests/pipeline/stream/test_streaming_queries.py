@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from karrot.cli.pipeline.job_errors import why_it_failed
 from karrot.pipeline.stream import streaming_queries
 from karrot.pipeline.stream.streaming_queries import FailedInJava, repair_checkpoint, repeated, run_queries, start_query
+from support.powercut.table_commits import NO_SPARK
 from support.waiting import wait_for
 
 
@@ -75,7 +76,7 @@ def test_the_files_that_a_power_cut_tore_are_removed(
         (tmp_path / name).with_name(f".{(tmp_path / name).name}.crc").touch()
     if begun:
         (tmp_path / "begun").write_text(begun)
-    repair_checkpoint(tmp_path)
+    repair_checkpoint(NO_SPARK, tmp_path)
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert sorted(name for name in left if ".crc" not in name) == kept
     assert len(left) == 2 * len(kept) - bool(begun), "a checksum without its file makes Spark fail"
@@ -83,7 +84,7 @@ def test_the_files_that_a_power_cut_tore_are_removed(
 
 def test_a_checkpoint_whose_first_batch_did_not_begin_is_new_again(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
-    for name in ("metadata", "offsets/0"):
+    for name in ("metadata", "offsets/.0.tmp", "state.json"):
         (tmp_path / name).touch()
-    repair_checkpoint(tmp_path)
-    assert [path.name for path in tmp_path.rglob("*")] == ["offsets"]
+    repair_checkpoint(NO_SPARK, tmp_path)
+    assert [path.name for path in tmp_path.rglob("*")] == ["state.json"], "Spark refuses a file in offsets"
