@@ -40,7 +40,7 @@ def make_private(folder: Path) -> None:
 
 def make_folder(folder: Path, mode: int) -> None:
     """Create a folder and its missing parents with a mode, and flush their names to the disk."""
-    if not folder.is_dir():
+    if not folder.exists():
         make_folder(folder.parent, mode)
         folder.mkdir(mode, exist_ok=True)
         flush(folder.parent)

@@ -19,6 +19,7 @@ import pytest
 
 from karrot.clock import SystemClock
 from karrot.eventlog.base import Cursor
+from karrot.telemetry import LOG_LOST_EVENTS
 from support.eventlog.appended_events import append_event, stored_events
 from support.eventlog.sqlite_log import open_sqlite
 from support.manual_clock import ManualClock
@@ -96,6 +97,7 @@ class Recorded:
                     "the cursor passed an event that is not archived": bool(passed - archived),
                     "an event id is given twice": f"{log.log_id}-{added.seq}" in self.consumers,
                     "an archived event is doubled": max(all_archived.values()) > 1,
+                    "a lost event is counted": any(each.name == LOG_LOST_EVENTS.name for each in log.counters()),
                     "a stored event is never archived": bool(expected & stored.keys() - all_archived.keys()),
                 }
         with closing(apsw.Connection(str(data / "events.db"))) as connection:
