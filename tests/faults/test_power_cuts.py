@@ -138,6 +138,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     return Recorded(recording, acknowledged.at, consumers)
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("many", [CUTS, pytest.param(max(CUTS, 300), marks=pytest.mark.deep)])
 def test_a_power_cut_loses_and_doubles_nothing(recorded: Recorded, tmp_path: Path, many: int) -> None:
     findings = Findings()

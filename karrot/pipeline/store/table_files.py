@@ -54,7 +54,7 @@ from karrot.pipeline.store.hadoop_filesystem import (
     delta_place,
     exists,
     flush_files,
-    is_json_lines,
+    is_torn,
     listing,
     literal,
     local_path,
@@ -368,7 +368,7 @@ class Tables:
                 raise UnreadableTable(f"{s3_url(self.path(name))} cannot be written: {why(error)}") from error
             else:
                 flush_files(spark, self.path(name, LOG), began_s - _FLUSHED_S)
-                if name in STREAMED and table.version() % 10 == 9:  # the version before this commit has a checkpoint
+                if name in STREAMED and (table.version() + 1) % 10 == 0:  # the version before has a checkpoint
                     table.cleanup_metadata()
                 return after
         raise AssertionError  # the last attempt raises
@@ -421,8 +421,9 @@ def remove_torn_commit(log: Path) -> None:
 
     Only a power failure tears an entry, and its commit did not end.
     """
-    newest = max((entry for entry in log.glob("*.json")), default=None)
-    if newest is not None and not is_json_lines(newest.read_bytes()):
+    entries = sorted(log.glob("*.json"))[-2:]
+    if [is_torn(entry.read_bytes()) for entry in entries] in ([True], [False, True]):
+        newest = entries[-1]
         _log.warning("an entry of a table's log was torn", code="torn_commit", file=str(newest))
         for name in ("_last_checkpoint", f"{newest.stem}.checkpoint.parquet", newest.name):
             (log / name).unlink(missing_ok=True)

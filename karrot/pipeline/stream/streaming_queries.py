@@ -27,7 +27,7 @@ from karrot.pipeline.store.hadoop_filesystem import (
     data_files_below,
     delete,
     flush_files,
-    is_json_lines,
+    is_torn,
     listing,
     literal,
     local_path,
@@ -104,7 +104,8 @@ def repair_checkpoint(spark: SparkSession, checkpoint: Path) -> None:
                 delete(spark, f"file:{checkpoint.absolute() / name}")
         return
     torn = [entry for entry in logs.pop(checkpoint / "offsets") if int(entry.name) > int(note.read_text())]
-    torn += [entries[-1] for entries in logs.values() if entries and not _is_whole(entries[-1])]
+    newest = [entry for entries in logs.values() for entry in entries[-1:]]
+    torn += [entry for entry in newest if is_torn(entry.read_bytes().removeprefix(b"\0"))]  # Kafka's begins with it
     for each in torn:
         _log.warning("removed a file of a batch that did not begin or end", code="unfinished_batch", file=str(each))
         each.unlink()
@@ -116,11 +117,6 @@ def _logs(checkpoint: Path) -> dict[Path, list[Path]]:
     folders = (checkpoint / "offsets", checkpoint / "commits", *checkpoint.glob("sources/*"))
     number: Callable[[Path], int] = lambda entry: int(entry.name.removesuffix(".compact"))  # noqa: E731
     return {folder: sorted(folder.glob("[0-9]*"), key=number) for folder in folders}
-
-
-def _is_whole(entry: Path) -> bool:
-    version, _, lines = entry.read_bytes().removeprefix(b"\0").partition(b"\n")
-    return version == b"v1" and is_json_lines(lines)
 
 
 class FailedInJava(Exception):  # noqa: N818 (the text has the error)
