@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
@@ -51,7 +52,7 @@ def found_by_a_run(spark: SparkSession, records: Path, tables: Tables, batches: 
     try:
         run(spark, records, tables)
         rows = sorted(row.log_offset for row in tables.read(spark, "commits").collect())
-    except (StreamingQueryException, UnreadableTable) as error:
+    except (Py4JJavaError, StreamingQueryException, UnreadableTable, ValueError) as error:
         return str(error).splitlines()[0]
     expected = [*range(batches * RECORDS)]
     return RIGHT if rows == expected else f"{len(rows)} rows with {len({*rows})} of {len(expected)} offsets"
