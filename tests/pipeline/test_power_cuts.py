@@ -74,7 +74,7 @@ def test_a_commit_that_is_not_flushed_is_found(commits: Commits, tmp_path: Path)
 @pytest.mark.timeout(3600)
 def test_a_power_cut_loses_no_record_of_the_kafka_job(tmp_path: Path) -> None:
     """The next run repeats the unfinished batch, whatever is left of Spark's checkpoint, and continues."""
-    many = CUTS or 24
+    many = CUTS or 16
     lines = [line.split("\t") for line in _output(Recording.of(tmp_path), "offsets_job", tmp_path, BATCHES, many)]
     assert [line for line in lines if line[0] == "flushes" and line[1] != "right"] == []
     assert len(lines) > many
