@@ -61,8 +61,10 @@ def prepare(directory: Path, clock: Clock, *, max_bytes: int, mounts: Path = Pat
         )
     _refuse_network_filesystem(directory, mounts)
     try:
+        with contextlib.suppress(database.DamagedDatabaseError, apsw.CorruptError):  # a failed read looks like damage
+            return _open_and_close(directory, clock, max_bytes)
         return _open_and_close(directory, clock, max_bytes)
-    except (database.DamagedDatabaseError, apsw.CorruptError, apsw.NotADBError) as error:
+    except database.DAMAGE as error:
         database.set_aside(directory, clock, str(error), max_bytes=max_bytes)
         return _open_and_close(directory, clock, max_bytes)
     except (apsw.Error, OSError) as error:

@@ -158,6 +158,10 @@ class DamagedDatabaseError(Exception):
     """The file is not a log of Karrot, or it is damaged. The message says what is wrong."""
 
 
+DAMAGE = (DamagedDatabaseError, apsw.CorruptError, apsw.NotADBError)
+"""What damage raises, and sometimes a failed read of an undamaged file. So check the file before it is renamed."""
+
+
 def connect(path: Path, *, max_bytes: int, create: bool = False) -> apsw.Connection:
     """Open the file for durable commits. ``max_bytes`` limits its size: on a full volume, SQLite cannot delete rows."""
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
@@ -265,7 +269,7 @@ class LogFile:
         self._clock = clock
         self._max_bytes = max_bytes
         self._idle: queue.LifoQueue[tuple[_Identities, apsw.Connection]] = queue.LifoQueue(_IDLE_READERS)
-        self._suspect: str | None = None
+        self._suspect = False
         self._broken = False
         self.path = directory / DATABASE
         self._wal = directory / f"{DATABASE}-wal"
@@ -282,21 +286,23 @@ class LogFile:
 
     def follow(self) -> None:
         """Ensure that the write connection uses the present files, and that the present files are not damaged."""
-        if self._broken or _identity(self.path) != self._opened:
+        if self._suspect:
+            self.replace()
+        elif self._broken or _identity(self.path) != self._opened:
             self._open()
         elif _identity(self._wal) != self._opened_wal:
             self._rescue_wal()
-        if self._suspect is not None:
-            reason, self._suspect = self._suspect, None
-            try:
-                check(self.connection)
-            except (apsw.Error, DamagedDatabaseError):
-                self.replace(reason)
 
-    def replace(self, reason: str) -> None:
-        """Rename the damaged file and continue with a new one. The log time continues too."""
+    def replace(self) -> None:
+        """Open the file again. If it is damaged, rename it and continue with a new one. The log time continues too."""
         self.connection.close()
-        set_aside(self._directory, self._clock, reason, max_bytes=self._max_bytes)
+        try:
+            if self.path.exists():
+                with contextlib.closing(connect(self.path, max_bytes=self._max_bytes)) as connection:
+                    check(connection)
+        except DAMAGE as error:
+            set_aside(self._directory, self._clock, str(error), max_bytes=self._max_bytes)
+        self._suspect = False
         self._open()
 
     @contextlib.contextmanager
@@ -306,7 +312,7 @@ class LogFile:
             identity, connection = self._reader()
             yield connection
         except (apsw.CorruptError, apsw.NotADBError) as error:
-            self._suspect = str(error)  # the whole file is checked before the next commit
+            self._suspect = True  # the whole file is checked before the next commit
             raise LogUnavailableError(f"the event log is damaged: {error}") from error
         except (apsw.Error, OSError) as error:
             raise LogUnavailableError(f"the event log cannot be read: {error}") from error
@@ -426,9 +432,9 @@ class MemoryFile:
     def distrust(self) -> None:
         """Do nothing: a log in memory cannot be opened again."""
 
-    def replace(self, reason: str) -> None:
+    def replace(self) -> None:
         """Raise `LogUnavailableError`: there is no file to set aside."""
-        raise LogUnavailableError(reason)
+        raise LogUnavailableError("the log in memory is damaged")
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[apsw.Connection]:

@@ -25,7 +25,7 @@ from karrot.eventlog.base import Limits, LogSize, LogUnavailableError, Overloade
 from karrot.eventlog.event_log import NEARLY_FULL, READ_BYTES, EventLog
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.rows import Row, Table
-from karrot.eventlog.sqlite.database import EVENT_COLUMNS, GROUP_COLUMNS, Checkpointer, LogFile, MemoryFile
+from karrot.eventlog.sqlite.database import DAMAGE, EVENT_COLUMNS, GROUP_COLUMNS, Checkpointer, LogFile, MemoryFile
 from karrot.eventlog.transaction_rules import Committer, LogEndHistories, Transaction, run
 from karrot.eventlog.writer import InlineWriter, Job, PendingWrites, Take, WriteBuffer, Writer
 
@@ -151,8 +151,8 @@ class SqliteCommitter(Committer):
             if not near_its_cap(self._file.connection):
                 raise
             self._transact_with_room(take)
-        except (apsw.CorruptError, apsw.NotADBError) as error:
-            self._file.replace(str(error))
+        except DAMAGE:
+            self._file.replace()
             super()._transact(take)
 
     def _transact_with_room(self, take: Take) -> None:
@@ -205,7 +205,7 @@ class SqliteDatabaseLog(EventLog):
             # Two subqueries: each reads one end of the table. One SELECT with min and max would scan the whole table.
             first, last = connection.execute("SELECT (SELECT min(seq) FROM events), (SELECT max(seq) FROM events)").get
             used = used_bytes(connection)
-        wal = self._file.wal_bytes()
+            wal = self._file.wal_bytes()
         return LogSize(events, used + wal, groups, first or 0, last or 0, wal)
 
     def _reading(self) -> AbstractContextManager[apsw.Connection]:

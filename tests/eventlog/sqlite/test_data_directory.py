@@ -250,6 +250,22 @@ def test_a_network_file_system_is_refused(tmp_path: Path, clock: ManualClock, ki
         data_directory.prepare(data, clock, max_bytes=MAX_BYTES, mounts=mounts)
 
 
+def test_a_log_that_could_not_be_read_once_is_not_set_aside(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_sqlite(tmp_path, clock).close()
+    failures, check = [apsw.CorruptError("SQLite says this of EIO too")], database.check
+
+    def fail_once(connection: apsw.Connection) -> None:
+        if failures:
+            raise failures.pop()
+        check(connection)
+
+    monkeypatch.setattr(database, "check", fail_once)
+    open_sqlite(tmp_path, clock).close()
+    assert not list(tmp_path.glob("*.corrupt-*"))
+
+
 @pytest.mark.parametrize("version", ["3.40.1", "3.51.2"])
 def test_an_sqlite_that_can_corrupt_the_log_is_refused(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, version: str

@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import Mock
 
 import apsw
 import msgspec
@@ -28,6 +29,7 @@ from karrot.eventlog.event_log import EventLog
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.log_end_history import LogEndHistory
 from karrot.eventlog.sqlite import SqliteEventLog
+from karrot.eventlog.sqlite.store import SqliteTransaction
 from support.burrow.lag_events import make_event
 from support.eventlog.appended_events import append_event, group_names, stored_events
 from support.eventlog.event_log_contract import MAX_GROUPS, RETENTION_MS, STALE_MS, EventLogContract, OpenLog
@@ -423,6 +425,31 @@ def test_a_file_damaged_under_a_running_service_is_set_aside(open_here: OpenHere
     append_event(one, consumer="after")
     assert two.log_id == one.log_id
     assert group_names(two) == group_names(one) == ["after", "other worker"]
+
+
+def test_a_log_that_could_not_be_read_once_keeps_its_events(
+    open_here: OpenHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_here()
+    append_event(log, consumer="before")
+    failures, finish = [apsw.CorruptError("SQLite says this of EIO too")], SqliteTransaction.finish
+
+    def fail_once(transaction: SqliteTransaction, *parts: Any) -> None:
+        finish(transaction, *parts)
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(SqliteTransaction, "finish", fail_once)
+    append_event(log, consumer="after")
+    assert [event.event.consumer for event in stored_events(log)] == ["before", "after"]
+    assert not list(tmp_path.glob("*.corrupt-*"))
+
+
+def test_a_size_that_cannot_be_read_is_an_unreadable_log(open_here: OpenHere, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_here()
+    monkeypatch.setattr(log._file, "wal_bytes", Mock(side_effect=OSError(5, "Input/output error")))
+    with pytest.raises(LogUnavailableError):
+        log.size()
 
 
 def test_a_deleted_file_is_created_again(open_here: OpenHere, tmp_path: Path) -> None:
