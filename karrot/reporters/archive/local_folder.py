@@ -44,19 +44,21 @@ class Folder:
         """Write, sync and rename the file. A failure leaves no file that a reader could take for a segment."""
         with _explained("a segment cannot be written"):
             place = self._root / name.path
-            if not place.exists():
-                make_folder(place.parent, 0o750)  # the root decides whether its group can read the segments
-                part = place.with_name(f".{place.name}{_UNFINISHED}")
-                try:
-                    part.touch(0o640)
-                    part.write_bytes(data)
-                    flush(part)
-                    part.rename(place)
-                except OSError:
+            if place.exists():
+                return
+            make_folder(place.parent, 0o750)  # the root decides whether its group can read the segments
+            part = place.with_name(f".{place.name}{_UNFINISHED}")
+            try:
+                part.touch(0o640)
+                part.write_bytes(data)
+                flush(part)
+                part.rename(place)
+                flush(place.parent)
+            except OSError:
+                for each in (part, place):
                     with suppress(OSError):
-                        part.unlink()
-                    raise
-            flush(place.parent)
+                        each.unlink()
+                raise
 
     def within(self, hour: str) -> Iterator[StoredSegment]:
         with (

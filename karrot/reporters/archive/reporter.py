@@ -114,7 +114,9 @@ class ArchiveReporter:
             if not self._context.leads():
                 return  # without the lead, delivery does not move the cursor
             name, data = segment.sealed()
+            self._contents = None  # after a failure, the segment may be stored: then list the archive again
             self._store.put(name, data)
+            self._contents = contents
             written = StoredSegment(name, len(data))
             contents.add(written)
             self._count("written", [written])

@@ -268,6 +268,26 @@ def test_a_segment_that_cannot_be_written_is_written_later_with_the_events_that_
     assert seqs(archive) == list(range(1, 1201))
 
 
+def test_a_segment_whose_write_seemed_to_fail_is_written_once(
+    log: MemoryEventLog, clock: ManualClock, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = archive_feed(log, clock, archive)
+    append_event(log)
+    with monkeypatch.context() as patch:
+        put = Folder.put
+
+        def put_and_lose_the_answer(folder: Folder, name: SegmentName, data: bytes) -> None:
+            put(folder, name, data)
+            raise StoreError("unavailable", "the answer is lost")
+
+        patch.setattr(Folder, "put", put_and_lose_the_answer)
+        assert feed.step() > 0
+    append_event(log)
+    wait(feed, clock)
+    assert seqs(archive) == [1, 2]
+    assert log.cursor("archive") == Cursor(log.log_id, 2)
+
+
 def test_segments_are_written_while_old_ones_cannot_be_deleted(
     log: MemoryEventLog, clock: ManualClock, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from moto.server import ThreadedMotoServer
 
 from karrot.eventlog.base import Cursor
 from karrot.eventlog.sqlite.store import MemoryEventLog
+from karrot.reporters.archive import local_folder
 from karrot.reporters.archive.local_folder import Folder
 from karrot.reporters.archive.s3 import Objects, open_client
 from karrot.reporters.archive.segment_store import SegmentName, SegmentStore, StoredSegment, StoreError, hour_at
@@ -78,6 +79,21 @@ def test_a_name_is_never_written_twice(store: SegmentStore) -> None:
     store.put(FIRST, b"first")
     store.put(FIRST, b"another")
     assert list(store.open()) == [StoredSegment(FIRST, 5)]
+
+
+def test_a_folder_that_cannot_be_synced_keeps_no_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Folder(tmp_path)
+    assert list(store.open()) == []
+
+    def fail_for_the_hour(path: Path) -> None:
+        if path == tmp_path / NINE:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(local_folder, "flush", fail_for_the_hour)
+    with pytest.raises(StoreError):
+        store.put(FIRST, b"first")
+    assert list(store.open()) == []
+    store.close()
 
 
 def test_a_folder_ignores_other_names_and_removes_partial_files(tmp_path: Path) -> None:
