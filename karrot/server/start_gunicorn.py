@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 import structlog
 from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 from gunicorn.workers.base import Worker as GunicornWorker
 from prometheus_client.process_collector import ProcessCollector
@@ -66,6 +67,7 @@ class Worker(GunicornWorker):  # type: ignore[misc]  # gunicorn has no types
 
     def init_process(self) -> None:
         threading.excepthook = end_worker  # before the service starts threads
+        self.booted = True  # if a worker fails before it has booted, gunicorn also ends all others
         super().init_process()
 
     def init_signals(self) -> None:
@@ -107,6 +109,16 @@ class PlainLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
             log.propagate = True
 
 
+class Parent(Arbiter):  # type: ignore[misc]  # gunicorn has no types
+    """Keeps the number of workers. If a worker cannot be started, the other workers go on. gunicorn would end them."""
+
+    def spawn_worker(self) -> None:
+        try:
+            super().spawn_worker()
+        except OSError as error:
+            _log.error("a worker cannot be started now", code="worker_not_started", reason=str(error))
+
+
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     """Runs the parent process. ``run()`` does not return, but raises `SystemExit`.
 
@@ -116,6 +128,9 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
 
     service: ServedService | None = None
     """The service of this worker. ``None`` before `load`."""
+
+    def run(self) -> None:
+        Parent(self).run()
 
     def load_config(self) -> None:
         options = {
