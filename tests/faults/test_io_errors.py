@@ -13,7 +13,6 @@ import pytest
 
 from support.burrow.recorded_bodies import warn_body
 from support.service.karrot_service import Service
-from support.service.posting_threads import PostingThreads, assert_nothing_is_lost
 from support.waiting import wait_for
 
 
@@ -63,14 +62,6 @@ FLUSH = "fsync,fdatasync"
 STALL_S = 60
 """Longer than `Service.request` waits for an answer: every answer comes before the stall ends."""
 
-# SQLite has one error for both faults of a flush. A faulty write is also in the next test.
-FAULTS = [
-    (FLUSH, "error=EIO:when=3+5"),
-    pytest.param(FLUSH, "error=ENOSPC:when=2+7", marks=pytest.mark.deep),
-    pytest.param("pwrite64", "error=EIO:when=40+211", marks=pytest.mark.deep),
-    ("pwrite64", "error=ENOSPC:when=7+173"),
-]
-
 
 @pytest.fixture(autouse=True, scope="module")
 def _strace() -> None:
@@ -81,24 +72,6 @@ def both_workers(service: Service) -> list[int]:
     """Wait for both workers, because the first may answer before the second has started."""
     wait_for(lambda: len(service.workers()) == 2)
     return service.workers()
-
-
-@pytest.mark.parametrize(("calls", "fault"), FAULTS)
-def test_a_disk_that_fails_sometimes_loses_no_acknowledged_event(tmp_path: Path, calls: str, fault: str) -> None:
-    with Service(tmp_path / "data") as service:
-        with PostingThreads(service) as load:
-            load.reach(50)
-            with inject_fault(both_workers(service), calls, fault):
-                load.reach(20, status=503)
-                load.reach(20)
-            load.reach(50)
-        wait_for(service.ready)
-        service.kill()
-        service.start()
-        assert service.post(warn_body("after")).status == 202
-    assert_nothing_is_lost(service, load)
-    assert not list((tmp_path / "data").glob("*.corrupt-*"))
-    assert "Traceback" not in service.said.read_text()
 
 
 @pytest.mark.parametrize("calls", [FLUSH, "pwrite64"])

@@ -1,81 +1,51 @@
-"""Runs ``karrot`` so that one thread cannot start, or ends at once, or so that one call of ``flock`` fails, once.
+"""Makes one call of the C library fail, once, in all processes of a program: the n-th call of a kind.
 
-It is a program for `Service`. A place is where such a call is made. The environment variable ``FAILING_CALLS`` names a
-directory. The program adds each place that it reaches to the file ``places``. If the file ``armed`` names the place,
-the call fails, and ``armed`` is renamed to ``failed``.
+``failing_calls.c`` says which calls and files these are.
 """
 
-import errno
-import fcntl
-import os
-import re
-import sys
-import threading
-from collections.abc import Iterator
+import mmap
+import shutil
+import struct
+import subprocess
 from pathlib import Path
-from typing import Any
 
-import karrot
-from karrot.cli import main
+import pytest
 
-PACKAGE = Path(karrot.__file__).parent
+KINDS = (
+    *("open", "read", "write", "sync", "truncate", "rename", "unlink", "mkdir", "stat", "list"),
+    *("flock", "lock", "map", "thread", "fork", "accept", "descriptor", "database"),
+)
+_SOURCE = Path(__file__).with_suffix(".c")
+_TEXT = slice(256, 1280)
 
 
 class FailingCalls:
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._seen: set[str] = set()
+    """The calls of a program that runs with ``environment``, on files in ``directory``."""
 
-    def reach(self, place: str, error: Exception) -> None:
-        if place not in self._seen:
-            self._seen.add(place)
-            with (self._directory / "places").open("a") as places:
-                places.write(f"{place}\n")
-        armed = self._directory / "armed"
-        try:
-            if armed.read_text() == place:
-                armed.rename(self._directory / "failed")  # only one process can do this
-                raise error
-        except FileNotFoundError:
-            return
+    def __init__(self, directory: Path, database_port: int = 0) -> None:
+        if shutil.which("cc") is None:
+            pytest.skip("needs a C compiler (Debian: apt-get install gcc libc6-dev)")
+        library, control = directory / "failing_calls.so", directory / "control"
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, _SOURCE], check=True)
+        control.write_bytes(struct.pack("i", -1) + bytes(4092))
+        self.environment = {
+            "LD_PRELOAD": str(library),
+            "FAILING_CALLS": str(control),
+            "FAILING_CALLS_PORT": str(database_port),
+        }
+        with control.open("r+b") as file:
+            self._shared = mmap.mmap(file.fileno(), 4096)
 
-    def install(self) -> None:
-        start, flock = threading.Thread.start, fcntl.flock
+    def arm(self, kind: str, number: int, error: int) -> None:
+        """Make the call with this number, from now on, fail with this error."""
+        self.disarm()
+        struct.pack_into("iii", self._shared, 4, number, error, 0)
+        struct.pack_into("i", self._shared, 0, KINDS.index(kind))
 
-        def start_or_fail(thread: threading.Thread) -> None:
-            name = re.sub(r"\d+", "N", thread.name)
-            self.reach(f"start {name} of {next(callers())}", RuntimeError("can't start new thread"))
-            run = thread.run
+    def disarm(self) -> None:
+        struct.pack_into("i", self._shared, 0, -1)
 
-            def run_or_fail() -> None:
-                self.reach(f"run {name}", RuntimeError("the thread fails"))
-                run()
-
-            thread.run = run_or_fail  # type: ignore[method-assign]
-            start(thread)
-
-        def lock_or_fail(file: Any, operation: int) -> None:
-            path = Path(f"/proc/self/fd/{file}").readlink()
-            kind = "unlock" if operation == fcntl.LOCK_UN else "lock"
-            caller = next(name for name in callers() if not name.startswith("locks."))
-            self.reach(f"{kind} {path.name} of {caller}", OSError(errno.ENOLCK, os.strerror(errno.ENOLCK)))
-            flock(file, operation)
-
-        threading.Thread.start = start_or_fail  # type: ignore[method-assign,assignment]
-        fcntl.flock = lock_or_fail
-
-
-def callers() -> Iterator[str]:
-    """Karrot's functions on the stack, innermost first."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        file = Path(frame.f_code.co_filename)
-        if PACKAGE in file.parents:
-            yield f"{file.stem}.{frame.f_code.co_name}"
-        frame = frame.f_back  # type: ignore[assignment]  # None at the end
-    yield "python"
-
-
-if __name__ == "__main__":
-    FailingCalls(Path(os.environ["FAILING_CALLS"])).install()
-    main()
+    def failed(self) -> str:
+        """The call that has failed. Empty if none has failed since `arm`."""
+        is_done = struct.unpack_from("i", self._shared, 12)[0]
+        return self._shared[_TEXT].split(b"\0")[0].decode() if is_done else ""

@@ -1,4 +1,4 @@
-"""A thread that cannot start, or a lock call that fails once, ends nothing for ever: events are reported later."""
+"""A thread that ends because it failed ends nothing for ever: events are reported later."""
 
 import os
 import signal
@@ -14,60 +14,21 @@ import pytest
 from karrot.eventlog.locks import FileLock
 from support.burrow.recorded_bodies import warn_body
 from support.eventlog.postgres_server import PASSWORD, PostgresServer, running_postgres
-from support.service import failing_calls
+from support.service import ending_threads
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 
 EXPECTED = {
-    ("sqlite", "start"): {
-        "start karrot-delivery of delivery.start",
-        "start karrot-duty-N of delivery._lead",
-        "start karrot-stdout of delivery._lead",
-        "start karrot-writer of writer.__init__",
-        "start quick_N of asgi._call_flask",
-        "start scrape_N of asgi._call_flask",
-    },
-    ("sqlite", "run"): {"run karrot-delivery", "run karrot-duty-N", "run karrot-stdout", "run karrot-writer"},
-    ("sqlite", "lock"): {
-        "lock commit.lock of store.__init__",
-        "lock commit.lock of store._ready",
-        "lock leader.lock of store.lead",
-    },
-    ("sqlite", "unlock"): {
-        "unlock commit.lock of store.__init__",
-        "unlock commit.lock of store._ready",
-        "unlock leader.lock of store.resign",
-    },
-    ("postgres", "start"): {
-        "start karrot-last-known of store.__init__",
-        "start karrot-postgres-scheduler of connections.__init__",
-        "start karrot-postgres-worker-N of connections.__init__",
-    },
-    ("postgres", "run"): {
-        "run karrot-last-known",
-        "run karrot-postgres-scheduler",
-        "run karrot-postgres-worker-N",
-    },
+    "sqlite": {"karrot-delivery", "karrot-duty-N", "karrot-stdout", "karrot-writer"},
+    "postgres": {"karrot-last-known", "karrot-postgres-scheduler", "karrot-postgres-worker-N"},
 }
-"""Places that each scenario must reach, by store and kind of call. Each place is tested with one store."""
-
-IN_THE_PARENT = {
-    "lock dir.lock of data_directory.hold": (
-        os.EX_TEMPFAIL,
-        "karrot: cannot use the data directory (KARROT_DATA_DIR) {directory}: No locks available",
-    ),
-    "start ThreadPoolExecutor-N_N of wiring._in_thread": (1, "RuntimeError: can't start new thread"),
-}
-"""The places before there are workers, with the exit code and the last line."""
-
-NEVER_FAILS = {"run ThreadPoolExecutor-N_N"}
-"""The standard library's own thread, whose work handles every error."""
+"""Threads that each store must start. Each thread is tested with one store."""
 
 
 class FaultyService(Service):
-    """A service in which calls can fail. All that it accepts is remembered."""
+    """A service in which a thread can end. All that it accepts is remembered."""
 
-    program = (failing_calls.__file__,)
+    program = (ending_threads.__file__,)
 
     def __init__(self, directory: Path, **settings: str) -> None:
         super().__init__(directory, arguments=(), **settings)
@@ -76,12 +37,12 @@ class FaultyService(Service):
         self.accepted: list[str] = []
         self._names = count()
 
-    def places(self) -> set[str]:
-        return set((self.faults / "places").read_text().splitlines())
+    def started(self) -> set[str]:
+        return {name for name in (self.faults / "started").read_text().splitlines() if name.startswith("karrot-")}
 
-    def arm(self, place: str) -> None:
+    def arm(self, thread: str) -> None:
         (self.faults / "failed").unlink(missing_ok=True)
-        (self.faults / "armed").write_text(place)
+        (self.faults / "armed").write_text(thread)
 
     def has_failed(self) -> bool:
         return (self.faults / "failed").exists()
@@ -110,11 +71,6 @@ class FaultyService(Service):
         wait_for(self.accepts)
         wait_for(self.answers)
 
-    def ended(self) -> int:
-        """The exit code, when the service has ended."""
-        assert self.process is not None
-        return self.process.wait(30)
-
     def has_reported_all(self) -> bool:
         said = self.said.read_text()
         return all(name in said for name in self.accepted)
@@ -137,7 +93,7 @@ def server(store: str) -> Iterator[PostgresServer | None]:
 
 @pytest.fixture
 def service(server: PostgresServer | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyService]:
-    monkeypatch.setenv("FAILING_CALLS", str(tmp_path / "faults"))
+    monkeypatch.setenv("ENDING_THREADS", str(tmp_path / "faults"))
     settings = {"reporters": "prometheus,stdout,archive"}
     if server is not None:
         (tmp_path / "password").write_text(PASSWORD)
@@ -150,9 +106,9 @@ def service(server: PostgresServer | None, tmp_path: Path, monkeypatch: pytest.M
         yield running
 
 
-@pytest.mark.timeout(600)  # for each place, the workers start again up to three times
-@pytest.mark.parametrize(("store", "kind"), EXPECTED, ids=map(" ".join, EXPECTED))
-def test_any_call_may_fail_once(store: str, kind: str, server: PostgresServer | None, service: FaultyService) -> None:
+@pytest.mark.timeout(600)  # for each thread, the workers start again up to three times
+@pytest.mark.parametrize("store", EXPECTED)
+def test_any_thread_may_end_once(store: str, server: PostgresServer | None, service: FaultyService) -> None:
     def restart_the_database() -> None:
         if server is not None:
             server.stop("fast")
@@ -165,14 +121,12 @@ def test_any_call_may_fail_once(store: str, kind: str, server: PostgresServer | 
         partial(service.change_workers, signal.SIGTERM),
         restart_the_database,
     )
-    for change in changes[1:]:  # these reach every place
+    for change in changes[1:]:  # these start every thread
         change()
-    wait_for(lambda: EXPECTED[store, kind] <= service.places())
+    wait_for(lambda: EXPECTED[store] <= service.started())
     wait_for(service.has_reported_all)
-    others = set() if store == "sqlite" else EXPECTED["sqlite", kind]
-    reached = service.places() - IN_THE_PARENT.keys() - NEVER_FAILS - others
-    for place in sorted(place for place in reached if place.startswith(f"{kind} ")):
-        service.arm(place)
+    for thread in sorted(service.started() - (set() if store == "sqlite" else EXPECTED["sqlite"])):
+        service.arm(thread)
         for change in changes:
             if not service.has_failed():
                 change()
@@ -182,20 +136,6 @@ def test_any_call_may_fail_once(store: str, kind: str, server: PostgresServer | 
         wait_for(service.leader_works)
     assert "Exception in thread" not in service.said.read_text()
     assert service.stop() == 0
-
-
-@pytest.mark.parametrize("place", IN_THE_PARENT)
-def test_a_service_whose_parent_lacks_a_lock_or_a_thread_says_so_and_can_start_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
-    monkeypatch.setenv("FAILING_CALLS", str(tmp_path / "faults"))
-    service = FaultyService(tmp_path / "data")
-    service.arm(place)
-    code, line = IN_THE_PARENT[place]
-    assert service.start(wait=False).ended() == code
-    assert service.said.read_text().splitlines()[-1] == line.format(directory=tmp_path / "data")
-    with service:
-        assert service.accepts()
 
 
 def test_workers_are_not_ready_while_a_process_that_hangs_holds_the_lock_of_the_commits(tmp_path: Path) -> None:
