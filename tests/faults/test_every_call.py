@@ -116,7 +116,7 @@ class FaultyService(Service):
         pid = self.leader()
         if pid:
             os.kill(pid, signal.SIGTERM)
-            wait_for(lambda: pid not in (new := self.workers()) and len(new) == 2)
+            wait_for(lambda: pid not in (new := self.workers()) and len(new) == int(self.settings["workers"]))
         self.work()
 
     def has_recovered(self) -> None:
