@@ -41,7 +41,10 @@ def test_a_log_that_cannot_be_written_is_a_fault_with_its_reason() -> None:
         f"check PostgreSQL and its standby, and the hosts in KARROT_EVENT_LOG; runbook: {KARROT}/runbooks/{RUNBOOK}",
     )
     sqlite = replace(full, settings={"KARROT_EVENT_LOG": "sqlite"})
-    assert only_finding(checks.log_writable, sqlite)[2].startswith("give the disk of KARROT_DATA_DIR free space")
+    assert only_finding(checks.log_writable, sqlite)[2] == (
+        "check the disk of KARROT_DATA_DIR: free space, write permission, writes that hang; "
+        f"runbook: {KARROT}/runbooks/{RUNBOOK}"
+    )
 
 
 def test_a_karrot_whose_replicas_have_no_leader_is_a_fault() -> None:
@@ -259,7 +262,7 @@ def test_a_damaged_log_is_a_warning(metric: str) -> None:
     assert passes(checks.damage, karrot_snapshot())
     assert only_finding(checks.damage, karrot_snapshot(metric_sample(metric, 1)))[::2] == (
         "warn",
-        "check its disk, unless somebody changed its files, or a standby of PostgreSQL took over",
+        "check its disk, unless a backup was restored, its files were changed, or a standby took over",
     )
 
 

@@ -27,10 +27,12 @@ def log_writable(seen: KarrotSeen) -> Iterator[Problem]:
     if log is not None and log.state != "ok":
         yield fault(
             f"Karrot cannot store events: {log.detail or log.state}",
-            "check PostgreSQL and its standby, and the hosts in KARROT_EVENT_LOG; "
-            f"runbook: {seen.url}/runbooks/KarrotLogNotWritable"
-            if seen.is_on_postgresql
-            else "give the disk of KARROT_DATA_DIR free space and write permission",
+            (
+                "check PostgreSQL and its standby, and the hosts in KARROT_EVENT_LOG"
+                if seen.is_on_postgresql
+                else "check the disk of KARROT_DATA_DIR: free space, write permission, writes that hang"
+            )
+            + f"; runbook: {seen.url}/runbooks/KarrotLogNotWritable",
         )
 
 
@@ -197,7 +199,7 @@ def damage(seen: KarrotSeen) -> Iterator[Problem]:
     only_if(seen.samples)
     for metric, what in _DAMAGE.items():
         if times := seen.total(metric):
-            remedy = "check its disk, unless somebody changed its files, or a standby of PostgreSQL took over"
+            remedy = "check its disk, unless a backup was restored, its files were changed, or a standby took over"
             yield warn(f"{what}, {counted_plain(times, 'time')}", remedy)
 
 
