@@ -233,7 +233,8 @@ def test_any_call_may_fail_once_at_a_start_and_a_stop(
 ) -> None:
     _, kind, error = case
     program = [sys.executable, starts_and_stops.__file__, str(tmp_path / "data")]
-    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    path = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=path) as process:
         groups, answers = process.stdin, process.stdout
         assert groups is not None
         assert answers is not None
@@ -241,7 +242,11 @@ def test_any_call_may_fail_once_at_a_start_and_a_stop(
         def start_and_stop(group: str) -> list[str]:
             groups.write(f"{group}\n")
             groups.flush()
-            return [line.strip() for line in iter(answers.readline, "ended\n")]
+            said = list[str]()
+            while (line := answers.readline()) != "ended\n":
+                assert line, "the program ended"
+                said.append(line.strip())
+            return said
 
         start_and_stop("first")
         for number in count(1, every):

@@ -29,7 +29,7 @@ Commits = tuple[Recording, dict[int, int]]
 def _output(recording: Recording, program: str, *arguments: object) -> Iterator[str]:
     """Record a program, and yield the lines that it prints."""
     command = [sys.executable, "-m", f"support.powercut.{program}", *map(str, arguments)]
-    environment = os.environ | recording.begin()
+    environment = os.environ | recording.begin() | {"PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield from process.stdout
