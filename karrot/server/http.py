@@ -154,7 +154,8 @@ class Connection(HttpToolsProtocol):
         if self.parser.should_upgrade() and _length(self.headers):
             return  # the body follows, although the parser stops at Upgrade
         self._unread = False
-        self._owner.idle.pop(self, None)
+        if self._write_timer is None:  # else the client must first read an earlier answer
+            self._owner.idle.pop(self, None)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -207,7 +208,8 @@ class Connection(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._owner.idle.pop(self, None)
+        if self._is_busy() and not self._unread:
+            self._owner.idle.pop(self, None)
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None

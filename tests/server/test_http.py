@@ -341,6 +341,41 @@ def test_a_full_worker_ends_a_connection_that_waits_for_its_client(sent: bytes) 
     assert said.endswith(b"short")
 
 
+def test_a_connection_is_idle_when_its_client_has_read_the_end_of_the_answer_late() -> None:
+    servers: list[HttpServer] = []
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        await ask(reader, writer)
+        (connection,) = servers[0].idle
+        connection.pause_writing()  # as the transport does when an answer does not fit into the socket
+        connection.resume_writing()
+        servers[0].idle_s = 0
+        servers[0]._close_idle()
+        return await reader.read()
+
+    assert talk(client, prepare=lambda server, _app: servers.append(server)) == [b""]
+
+
+def test_a_full_worker_ends_a_connection_that_sends_requests_but_reads_no_answer() -> None:
+    servers: list[HttpServer] = []
+
+    async def client(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(get("/?endless"))
+        await asyncio.to_thread(wait_for, lambda: any(not each.is_unused() for each in servers[0].idle))
+        (connection,) = servers[0].idle
+        writer.write(get("/?endless"))
+        await asyncio.to_thread(wait_for, lambda: len(connection.pipeline) == 1)
+        other, its_writer = await another(writer)
+        its_writer.write(get("/", "Connection: close"))
+        said = await other.read()
+        its_writer.close()
+        return said
+
+    (said,) = talk(client, most=1, application=endless_or_short, prepare=lambda server, _app: servers.append(server))
+    assert said.endswith(b"short")
+
+
 @pytest.mark.parametrize("cut", [len(POST) - 9, 1], ids=["half a head", "half a body"])
 def test_a_worker_that_stops_gives_a_request_the_time_to_arrive(cut: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "_LAST_REQUEST_S", 0.0)
