@@ -109,8 +109,8 @@ class EventLog(ABC):
     # --- several processes and machines: as for one process that alone uses the log ---
 
     def writable(self) -> str | None:
-        """Why the last commit of this process failed, or has not ended for `STALLED_S`; ``None`` if it succeeded."""
-        return self._writer.stalled() or self._committer.failure
+        """Why the last commit of this process failed, or took longer than `STALLED_S`; ``None`` if it succeeded."""
+        return self._committer.failure or self._writer.stalled()
 
     def _has_idle_work(self) -> bool:
         """Whether a commit without jobs is useful: for counters, or to see whether commits succeed again."""

@@ -3,6 +3,7 @@
 A lock is released when the last process that shares it ends.
 """
 
+import contextlib
 import fcntl
 import os
 import stat
@@ -34,8 +35,11 @@ def make_private(folder: Path) -> None:
     found = folder.stat()
     mode = stat.S_IMODE(found.st_mode)
     if mode & stat.S_IRWXO and not mode & stat.S_ISVTX and found.st_uid == os.geteuid():
-        folder.chmod(mode & (0o7770 if mode & stat.S_ISGID else 0o7700))
-        _log.warning("all users had access to this folder; now they have not", code="access_removed", path=str(folder))
+        with contextlib.suppress(PermissionError):  # a file system that has no modes of its own, such as FAT
+            folder.chmod(mode & (0o7770 if mode & stat.S_ISGID else 0o7700))
+            _log.warning(
+                "all users had access to this folder; now they have not", code="access_removed", path=str(folder)
+            )
 
 
 def make_folder(folder: Path, mode: int) -> None:

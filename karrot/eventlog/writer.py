@@ -146,6 +146,7 @@ class Writer:
         self._stopping = False
         self._enough = 1
         self._turn_began_s: float | None = None
+        self._last_turn_s = 0.0
         self._thread = threading.Thread(target=self._run, name="karrot-writer", daemon=True)
         self._thread.start()
 
@@ -161,9 +162,9 @@ class Writer:
         return job
 
     def stalled(self) -> str | None:
-        """Why no commit ends, if the writer's turn takes longer than `STALLED_S`; else ``None``."""
+        """Why no commit ends in time, if this turn or the last takes longer than `STALLED_S`; else ``None``."""
         began_s = self._turn_began_s
-        waited_s = 0.0 if began_s is None else self._seconds() - began_s
+        waited_s = max(self._last_turn_s, 0.0 if began_s is None else self._seconds() - began_s)
         return f"a commit has waited for {waited_s:.0f} s: the storage hangs" if waited_s > STALLED_S else None
 
     def stop(self) -> None:
@@ -187,7 +188,9 @@ class Writer:
             with self._wake:
                 counts = False
                 while not self._waiting and not self._stopping and not counts:
-                    counts = not self._wake.wait(_TICK_S) and not self._waiting and self._idle_work()
+                    is_quiet = not self._wake.wait(_TICK_S) and not self._waiting
+                    # After a slow turn, only another turn can show whether the storage is well again.
+                    counts = is_quiet and (self._last_turn_s > STALLED_S or self._idle_work())
                 if not self._waiting and not counts:
                     return
                 if previous_jobs >= _GATHER_FROM and len(self._waiting) < previous_jobs:
@@ -206,7 +209,7 @@ class Writer:
                 _log.exception("a commit failed unexpectedly", code="commit_failed")
                 self._finish(self._take(taken), LogUnavailableError(f"unexpected: {error}"))
                 time.sleep(_TICK_S)  # an unknown fault will not pass at once
-            self._turn_began_s = None
+            self._last_turn_s, self._turn_began_s = self._seconds() - self._turn_began_s, None
             previous_jobs = len(taken)
 
     def _take(self, taken: list[Job[Any]]) -> list[Job[Any]]:

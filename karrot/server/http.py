@@ -63,10 +63,12 @@ class Connection(HttpToolsProtocol):
         self._active: Any = None
         self.received_at = self.loop.time()
         self.left = False
+        self.handshake: socket.socket | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Start to wait for a request. Wrap the transport, so that uvicorn closes it through `close`."""
         super().connection_made(transport)
+        self.handshake = None
         self.server, self.client = self.server or ("", 0), self.client or ("", 0)  # unknown after a reset
         self.raw = transport
         self.transport = SimpleNamespace(  # type: ignore[assignment]
@@ -154,7 +156,8 @@ class Connection(HttpToolsProtocol):
         if self.parser.should_upgrade() and _length(self.headers):
             return  # the body follows, although the parser stops at Upgrade
         self._unread = False
-        self._owner.idle.pop(self, None)
+        if self._write_timer is None:  # else the client must first read an earlier answer
+            self._owner.idle.pop(self, None)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -207,10 +210,19 @@ class Connection(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._owner.idle.pop(self, None)
+        if self._is_busy() and not self._unread:
+            self._owner.idle.pop(self, None)
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
+
+    def abort(self) -> None:
+        """End the connection at once, also during its TLS handshake."""
+        if self.handshake is None:
+            self.raw.abort()
+        else:
+            with contextlib.suppress(OSError):  # the client has gone
+                self.handshake.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the connection after its last answer.
@@ -218,7 +230,9 @@ class Connection(HttpToolsProtocol):
         If the client may still be sending a request, read and discard bytes for 2 s. A close with unread bytes would
         reset the connection, and the client could lose the answer.
         """
-        if self.transport.is_closing():
+        if self.handshake is not None:
+            self.abort()
+        if self.handshake is not None or self.transport.is_closing():
             return
         self._parting = True
         if self._head_timer is not None:
@@ -413,7 +427,7 @@ class HttpServer(uvicorn.Server):
                 sock.close()
                 continue
             if is_full:
-                self._longest_idle().raw.abort()  # at once, although a part of a request or of an answer may be open
+                self._longest_idle().abort()  # at once, although a part of a request or of an answer may be open
             self._open += 1
             task = self.loop.create_task(self._connect(sock, first))
             self.server_state.tasks.add(task)
@@ -432,12 +446,16 @@ class HttpServer(uvicorn.Server):
 
     async def _connect(self, sock: socket.socket, first: bytes) -> None:
         how: dict[str, Any] = {}
+        connection = Connection(self, first)
         if self._tls is not None:
+            connection.handshake = sock
+            self.rest(connection)
             limits = {"ssl_handshake_timeout": self.headers_s, "ssl_shutdown_timeout": self.headers_s}
             how = {"ssl": self._tls(), **limits}
         try:
-            await self.loop.connect_accepted_socket(lambda: Connection(self, first), sock, **how)
+            await self.loop.connect_accepted_socket(lambda: connection, sock, **how)
         except OSError:
+            self.idle.pop(connection, None)
             sock.close()
             self.release()
 

@@ -13,8 +13,10 @@ from karrot.web.error_answers import FOR_READERS, Problem
 
 _BASIC = 'Basic realm="karrot", charset="UTF-8"'
 _BEARER = 'Bearer realm="karrot"'
-_PORT = re.compile(r":\d*$")
-_UNREGISTRABLE = re.compile(r"[^.]*|[\d.]+|.+\.(internal|local|localhost|svc)", re.IGNORECASE)
+_PORT = re.compile(r"\.?(:\d*)?$")
+"""The end of Host that does not belong to the name: the dot of the root, and the port."""
+
+_UNREGISTRABLE = re.compile(r"[^.]*|[\d.]+|\[.*\]|.+\.(internal|local|localhost|svc|home\.arpa)", re.IGNORECASE)
 """Host names that belong to no site of a stranger: one word, an address, or a name of a private network."""
 
 

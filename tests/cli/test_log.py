@@ -133,3 +133,26 @@ def test_without_an_event_log_the_command_creates_none(tmp_path: Path) -> None:
     assert ran.exit_code == 2
     assert ran.stderr == f"karrot: there is no event log in KARROT_DATA_DIR, which is {tmp_path / 'data'}\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_changes_no_file_beside_a_log_in_memory(tmp_path: Path) -> None:
+    with closing(open_sqlite(tmp_path, SystemClock())) as log:
+        log_id = log.log_id
+    env = {"KARROT_EVENT_LOG": "memory", "KARROT_WORKERS": "1", "KARROT_DATA_DIR": str(tmp_path)}
+    ran = run_karrot("log", "restored", env=env)
+    assert ran.exit_code == 2
+    assert (tmp_path / "log-id").read_text() == f"{log_id}\n"
+
+
+def test_another_user_such_as_root_leaves_no_files_that_karrot_cannot_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_sqlite(tmp_path, SystemClock()).close()
+    owner = os.geteuid()
+    for name in ("commit.lock", "leader.lock", "log-id"):
+        (tmp_path / name).unlink()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    ran = run_karrot("log", "restored", env={"KARROT_DATA_DIR": str(tmp_path)})
+    assert ran.exit_code == 2
+    assert f"belongs to the user with the id {owner}: run the command as this user" in ran.stderr
+    assert not (tmp_path / "commit.lock").exists()

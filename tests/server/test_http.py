@@ -3,10 +3,12 @@
 import asyncio
 import re
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise, repeat
+from pathlib import Path
 from typing import Any
 from wsgiref.validate import validator
 
@@ -21,6 +23,7 @@ from karrot.server.asgi import AsgiApplication
 from karrot.server.http import HttpServer
 from support.burrow.recorded_bodies import recorded_body
 from support.manual_clock import ManualClock
+from support.servers.self_signed_certificate import make_self_signed
 from support.waiting import wait_for
 from support.web.http_talk import Worker, said_to, talk
 from support.web.website import Website, make_website
@@ -338,6 +341,69 @@ def test_a_full_worker_ends_a_connection_that_waits_for_its_client(sent: bytes) 
         return said
 
     (said,) = talk(client, most=1, application=endless_or_short, prepare=lambda server, _app: servers.append(server))
+    assert said.endswith(b"short")
+
+
+def test_a_connection_is_idle_when_its_client_has_read_the_end_of_the_answer_late() -> None:
+    servers: list[HttpServer] = []
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        await ask(reader, writer)
+        (connection,) = servers[0].idle
+        connection.pause_writing()  # as the transport does when an answer does not fit into the socket
+        connection.resume_writing()
+        servers[0].idle_s = 0
+        servers[0]._close_idle()
+        return await reader.read()
+
+    assert talk(client, prepare=lambda server, _app: servers.append(server)) == [b""]
+
+
+def test_a_full_worker_ends_a_connection_that_sends_requests_but_reads_no_answer() -> None:
+    servers: list[HttpServer] = []
+
+    async def client(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(get("/?endless"))
+        await asyncio.to_thread(wait_for, lambda: any(not each.is_unused() for each in servers[0].idle))
+        (connection,) = servers[0].idle
+        writer.write(get("/?endless"))
+        await asyncio.to_thread(wait_for, lambda: len(connection.pipeline) == 1)
+        other, its_writer = await another(writer)
+        its_writer.write(get("/", "Connection: close"))
+        said = await other.read()
+        its_writer.close()
+        return said
+
+    (said,) = talk(client, most=1, application=endless_or_short, prepare=lambda server, _app: servers.append(server))
+    assert said.endswith(b"short")
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"], ids=["nothing", "half a handshake"])
+def test_a_full_worker_ends_a_connection_that_waits_for_the_tls_handshake(sent: bytes, tmp_path: Path) -> None:
+    make_self_signed(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(tmp_path / "made-cert.pem", tmp_path / "made-key.pem")
+    servers: list[HttpServer] = []
+
+    async def client(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.write(sent)
+        await asyncio.to_thread(wait_for, lambda: servers[0]._open == 1)
+        trusting = ssl.create_default_context(cafile=str(tmp_path / "made-cert.pem"))
+        server = writer.get_extra_info("peername")
+        other, its_writer = await asyncio.open_connection(*server, ssl=trusting, server_hostname="localhost")
+        its_writer.write(get("/", "Connection: close"))
+        said = await other.read()
+        its_writer.close()
+        return said
+
+    (said,) = talk(
+        client,
+        most=1,
+        tls=lambda: tls,
+        application=endless_or_short,
+        prepare=lambda server, _app: servers.append(server),
+    )
     assert said.endswith(b"short")
 
 

@@ -1,8 +1,10 @@
+import errno
 import os
 import stat
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import NoReturn
 
 import apsw
 import pytest
@@ -148,6 +150,20 @@ def test_a_chosen_group_keeps_its_access_and_a_directory_of_another_owner_is_use
     monkeypatch.setattr(os, "geteuid", lambda: user if is_our_own else user + 1)
     tmp_path.chmod(before)
     assert modes_in_service(tmp_path, clock) == {tmp_path.name: oct(after), **dict.fromkeys(NAMES, "0o600")}
+
+
+def test_a_directory_is_used_as_it_is_where_nobody_can_change_its_mode(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))  # as on FAT, and on a Windows drive in WSL
+
+    tmp_path.chmod(0o777)
+    monkeypatch.setattr(Path, "chmod", refuse)
+    with capture_logs() as logs:
+        assert prepare(tmp_path, clock) == []
+        data_directory.hold(tmp_path).close()
+    assert "access_removed" not in [each.get("code") for each in logs]
 
 
 def test_a_database_of_another_program_is_set_aside(tmp_path: Path, clock: ManualClock) -> None:

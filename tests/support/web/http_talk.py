@@ -4,6 +4,7 @@ import asyncio
 import io
 import os
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from json import dumps
@@ -41,6 +42,7 @@ def talk(
     answer_s: float = LONG_S,
     idle_s: float = LONG_S,
     most: int = 100,
+    tls: Callable[[], ssl.SSLContext] | None = None,
     prepare: Callable[[HttpServer, AsgiApplication], object] = lambda _server, _app: None,
 ) -> list[Any]:
     """Serve each client on its own connection with Karrot's application, or another; return what they return."""
@@ -58,6 +60,7 @@ def talk(
             body_s=body_s,
             idle_s=idle_s,
             most=most,
+            tls=tls,
         )
         server.config.load()
         with socket.create_server(("127.0.0.1", 0)) as listener:
