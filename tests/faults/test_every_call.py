@@ -152,7 +152,7 @@ ON_POSTGRESQL = [
     *cases("change", database="ECONNRESET ETIMEDOUT", thread="EAGAIN", fork="EAGAIN"),
 ]
 SAMPLES = {
-    **dict.fromkeys(cases("change", fork="EAGAIN", map="ENOMEM", descriptor="EMFILE"), 1),
+    **dict.fromkeys(cases("change", open="EIO", fork="EAGAIN", map="ENOMEM", descriptor="EMFILE"), 1),
     **dict.fromkeys(cases("change", thread="EAGAIN"), 2),
     **dict.fromkeys(cases("work", read="EIO", sync="EIO", stat="EIO") + cases("change", flock="ENOLCK"), 7),
 }

@@ -166,6 +166,9 @@ def connect(path: Path, *, max_bytes: int, create: bool = False) -> apsw.Connect
     """Open the file for durable commits. ``max_bytes`` limits its size: on a full volume, SQLite cannot delete rows."""
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     connection = apsw.Connection(str(path), flags=flags)
+    if connection.readonly("main"):  # if SQLite may not write the file, even once, it opens the file to read only
+        connection.close()
+        raise apsw.CantOpenError("the file can be read, but not written")
     connection.set_busy_timeout(_BUSY_MS)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
@@ -289,6 +292,7 @@ class LogFile:
         if self._suspect:
             self.replace()
         elif self._broken or _identity(self.path) != self._opened:
+            self.close()  # also the readers: after a failed open of -shm, they keep it read-only for the process
             self._open()
         elif _identity(self._wal) != self._opened_wal:
             self._rescue_wal()
