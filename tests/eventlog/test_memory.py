@@ -50,9 +50,9 @@ def test_a_damaged_log_says_why_it_cannot_be_written(monkeypatch: pytest.MonkeyP
     log = MemoryEventLog(ManualClock())
     with monkeypatch.context() as patched:
         patched.setattr(SqliteTransaction, "append", fail)
-        with pytest.raises(LogUnavailableError, match="malformed"):
+        with pytest.raises(LogUnavailableError, match="in memory is damaged"):
             append_event(log)
-    assert log.writable() == "database disk image is malformed"
+    assert log.writable() == "the log in memory is damaged"
     append_event(log)
     assert log.writable() is None
 

@@ -18,7 +18,7 @@ PACKAGE = Path(karrot.__file__).parent
 _NAMED = re.compile(r"(?:\{(?:base|url|address|[\w.]*karrot_url|(?:seen|karrot)\.url)\}|`)(/[a-z][\w./-]*)")
 """A path in a text of Karrot: after its URL, or between backticks."""
 
-_OF_OTHERS = ("/v3/", "/task", "/proc", "/status", "/lag", "/api/v1/targets")
+_OF_OTHERS = ("/v3/", "/task", "/proc", "/tmp", "/status", "/lag", "/api/v1/targets")
 """The routes of Burrow, ECS and Prometheus, and Linux' files."""
 
 _UNNAMED = {
