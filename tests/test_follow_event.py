@@ -14,7 +14,7 @@ from support.service.karrot_service import Service
 from support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[1]
-IN, OUT = 17, 7
+IN, OUT = 18, 7
 """The maximum of files that an event passes through until it is answered, and of further files until it is scraped."""
 
 PROFILE = """
