@@ -152,9 +152,8 @@ ON_POSTGRESQL = [
     *cases("change", database="ECONNRESET ETIMEDOUT", thread="EAGAIN", fork="EAGAIN"),
 ]
 SAMPLES = {
-    **dict.fromkeys(cases("change", open="EIO", fork="EAGAIN", map="ENOMEM", descriptor="EMFILE"), 1),
-    **dict.fromkeys(cases("change", thread="EAGAIN"), 2),
-    **dict.fromkeys(cases("work", read="EIO", sync="EIO", stat="EIO") + cases("change", flock="ENOLCK"), 7),
+    **dict.fromkeys(cases("change", open="EIO", fork="EAGAIN"), 1),
+    **dict.fromkeys(cases("work", read="EIO"), 7),
 }
 """What is tested without ``deep``: some cases, and only each n-th of their calls."""
 

@@ -149,6 +149,7 @@ def test_a_power_cut_loses_and_doubles_nothing(recorded: Recorded, tmp_path: Pat
     assert findings.checked > many * 100
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("flushes", "earlier"), [(False, 0), (True, 60_000)], ids=["no flush", "early answers"])
 def test_a_service_that_flushes_nothing_or_answers_too_early_is_found(
     recorded: Recorded, tmp_path: Path, *, flushes: bool, earlier: int
