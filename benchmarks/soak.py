@@ -205,8 +205,8 @@ class Findings:
             values = [(each.hours, float(getattr(each, name))) for each in self.settled]
             least, most = min(value for _, value in values), max(value for _, value in values)
             print(f"{name}: {least:.0f} to {most:.0f}, {slope(values):+.2f}/h")
-        for name in sorted({name for each in self.settled for name in each.others_mb}):
-            values = [(each.hours, each.others_mb[name]) for each in self.settled if name in each.others_mb]
+        for name in sorted(set.intersection(*(set(each.others_mb) for each in self.settled))):
+            values = [(each.hours, each.others_mb[name]) for each in self.settled]
             print(f"{name}: {values[0][1]:.0f} to {values[-1][1]:.0f} MB, {slope(values):+.2f} MB/h")
         print(f"write-ahead log: at most {self.wal_mb:.1f} MB")
         if not self.worth_judging:
@@ -218,9 +218,11 @@ class Findings:
         steepest = max(self.total_slope, self.life_slope)
         if self.worth_judging and steepest > rss_bound:
             yield f"memory grows by {steepest:.2f} MB/h, the bound is {rss_bound:g}"
-        if last.threads > min(each.threads for each in self.settled) + MORE_THREADS:
+        # A new worker starts some of its threads later, so the fewest say nothing.
+        earlier = self.settled[: len(self.settled) // 2] or self.settled
+        if last.threads > max(each.threads for each in earlier) + MORE_THREADS:
             yield f"{last.threads} threads at the end"
-        if last.fds > min(each.fds for each in self.settled) + MORE_FDS:
+        if last.fds > max(each.fds for each in earlier) + MORE_FDS:
             yield f"{last.fds} descriptors at the end"
         if self.wal_mb > WAL_MB:
             yield "the write-ahead log went beyond its bound"

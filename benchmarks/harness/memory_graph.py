@@ -5,7 +5,6 @@ It reads the samples of `soak.py`. Colours follow the reader's light or dark the
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
 from math import ceil
@@ -15,8 +14,9 @@ from typing import Any
 _WIDTH, _PANEL, _LEFT, _RIGHT, _TOP = 760, 150, 72, 190, 34
 _STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #444 } .axis { stroke: #ccc } polyline { fill: none; stroke-width: 2 }
-.a { stroke: #1a6fb5 } .b { stroke: #b3541e } .c { stroke: #2e7d4f } .title { font-weight: 600 }
+.a { stroke: #1a6fb5 } .b { stroke: #b3541e } .c { stroke: #2e7d4f } .title { font-weight: 600 } rect { fill: #fff }
 @media (prefers-color-scheme: dark) {
+  rect { fill: #1a1a1a }
   text { fill: #ccc } .axis { stroke: #555 } .a { stroke: #6db3f2 } .b { stroke: #f0a070 } .c { stroke: #7fcf9f } }
 """
 
@@ -50,14 +50,15 @@ def graph(samples: Sequence[Mapping[str, Any]]) -> str:
     """The memory of the service, and of the Kafka client and the job beside it."""
     hours = [each["hours"] for each in samples]
     service = {name: [each[key] for each in samples] for name, key in _OF_SERVICE.items()}
-    found = Counter(name for each in samples for name in each["others_mb"])
-    names = [name for name, times in found.items() if 2 * times > len(samples)]  # the others ended at once
-    others = {name: [each["others_mb"].get(name, 0.0) for each in samples] for name in names}
+    names = set.intersection(*(set(each["others_mb"]) for each in samples))  # without processes that end at once
+    others = {name: [each["others_mb"].get(name, 0.0) for each in samples] for name in sorted(names)}
     panels = [("Resident memory of the service", service), ("Beside it", others)]
     step = _PANEL + _TOP + 34
     drawn = [panel(title, _TOP + at * step, hours, lines) for at, (title, lines) in enumerate(panels) if lines]
     size = f'viewBox="0 0 {_WIDTH} {len(drawn) * step}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img"><style>{_STYLE}</style>{"".join(drawn)}</svg>\n'
+    background = '<rect width="100%" height="100%"/>'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img"><style>{_STYLE}</style>'
+    return f"{head}{background}{''.join(drawn)}</svg>\n"
 
 
 _OF_SERVICE = {"all processes": "rss_mb", "oldest worker": "oldest_rss_mb"}
