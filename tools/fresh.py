@@ -53,8 +53,8 @@ STOPS_WITHIN_S: Final = 30.0
 BASE_IS_KEPT_S: Final = 7 * 86_400
 
 EXPLAINED: Final = re.compile(
-    r"\bneeds (root|strace|actionlint|a prometheus|promtool|Alertmanager|kube-score|terraform|PostgreSQL|HAProxy"
-    r"|PgBouncer|groff|man-db)\b"
+    r"\bneeds (root|strace|a C compiler|actionlint|a prometheus|promtool|Alertmanager|kube-score|terraform|PostgreSQL"
+    r"|HAProxy|PgBouncer|groff|man-db)\b"
 )
 """The allowed reasons for skipped tests on a machine with all packages of the README."""
 

@@ -57,7 +57,7 @@ class Recording:
         """Make the folder. A process with the returned variables in its environment is recorded."""
         compiler = shutil.which("cc")
         if compiler is None:
-            pytest.skip("recording needs a C compiler (cc)")
+            pytest.skip("needs a C compiler (Debian: apt-get install gcc libc6-dev)")
         self.folder.mkdir(parents=True)
         self.file.touch()
         library = self.file.with_name("recorder.so")
