@@ -283,16 +283,17 @@ class LogFile:
             clock, Anchor(*self.connection.execute("SELECT boot_id, boot_ms, wall_ms, log_ms FROM log").get)
         )
 
-    def distrust(self) -> None:
+    def distrust(self, error: Exception) -> None:
         """Make `follow` open the file again: after an I/O error, the connection may hold wrong data about the file."""
         self._broken = True
+        if isinstance(error, apsw.ReadOnlyError):  # after a failed open of -shm, also the readers keep it read-only
+            self.close()
 
     def follow(self) -> None:
         """Ensure that the write connection uses the present files, and that the present files are not damaged."""
         if self._suspect:
             self.replace()
         elif self._broken or _identity(self.path) != self._opened:
-            self.close()  # also the readers: after a failed open of -shm, they keep it read-only for the process
             self._open()
         elif _identity(self._wal) != self._opened_wal:
             self._rescue_wal()
@@ -433,7 +434,7 @@ class MemoryFile:
     def follow(self) -> None:
         """Do nothing: no other program can replace a log in memory."""
 
-    def distrust(self) -> None:
+    def distrust(self, error: Exception) -> None:
         """Do nothing: a log in memory cannot be opened again."""
 
     def replace(self) -> None:

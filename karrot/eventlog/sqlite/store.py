@@ -116,10 +116,10 @@ class SqliteCommitter(Committer):
                 self._file.follow()
                 yield
             except (apsw.Error, OSError) as error:
-                self._file.distrust()
+                self._file.distrust(error)
                 raise LogUnavailableError(f"{type(error).__name__}: {error}") from error
-            except LogUnavailableError:  # the file cannot be opened again, or a log in memory is damaged
-                self._file.distrust()
+            except LogUnavailableError as error:  # the file cannot be opened again, or a log in memory is damaged
+                self._file.distrust(error)
                 raise
 
     def _write(self, take: Take, pending: PendingWrites) -> Sequence[Job[Any]]:

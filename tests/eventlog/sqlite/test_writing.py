@@ -89,7 +89,7 @@ def test_a_refused_body_that_cannot_be_stored_hurts_no_event_and_is_dropped(
 def test_a_file_that_cannot_be_opened_again_is_reported(parts: Parts) -> None:
     with closing(apsw.Connection(str(parts.file.path))) as other:
         other.execute("PRAGMA user_version=99")
-    parts.file.distrust()
+    parts.file.distrust(OSError())
     for _ in range(2):
         with pytest.raises(LogUnavailableError, match="schema version 99"):
             parts.committer.commit(lambda: [storing("a")])
