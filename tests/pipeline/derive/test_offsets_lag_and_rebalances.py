@@ -211,6 +211,7 @@ def test_a_changed_state_at_the_end_of_a_day_changes_the_next_day() -> None:
     assert derived(days[:1], "xyz!", None) == days[:1]
 
 
+@pytest.mark.deep
 def test_after_compact_a_late_commit_that_changes_nothing_later_changes_only_its_own_day(
     spark: SparkSession, tmp_path: Path
 ) -> None:

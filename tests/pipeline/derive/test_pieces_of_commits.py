@@ -139,9 +139,8 @@ def _verdicts(rng: random.Random) -> list[tuple[float, str, Rows]]:
 @pytest.mark.parametrize(
     ("seed", "also"),
     [
-        (1, ""),
         (2, "verdicts"),
-        *(pytest.param(n, ["", "verdicts"][n % 2], marks=pytest.mark.deep) for n in range(3, 11)),
+        *(pytest.param(n, ["", "verdicts"][n % 2], marks=pytest.mark.deep) for n in (1, *range(3, 11))),
     ],
 )
 def test_commits_give_the_same_rows_in_whatever_turns_they_arrive(
