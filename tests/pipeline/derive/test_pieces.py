@@ -94,6 +94,7 @@ def _files(tables: Tables, day: date = DAY) -> dict[int, str]:
     return {file.piece: file.path for file in data_files(table) if file.day == day}
 
 
+@pytest.mark.deep
 def test_new_events_change_only_the_pieces_that_are_not_earlier_and_all_rows_are_right(
     spark: SparkSession, tmp_path: Path
 ) -> None:

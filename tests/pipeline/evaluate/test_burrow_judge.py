@@ -296,6 +296,7 @@ def test_verdicts_wait_for_a_receiver_that_is_away_and_each_change_and_the_newes
     assert sum(each.delivered for each in rig.seen) == len(rig.sent) + len(accepted)
 
 
+@pytest.mark.deep
 def test_the_judge_stops_if_too_many_verdicts_wait_or_if_only_a_restart_helps(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
