@@ -179,7 +179,7 @@ def _problem(error: Exception) -> Problem:
 def _count(context: WebContext, problem: Problem, error: Exception, client: str) -> None:
     """Count a refused event. Log the refusal if the sender can fix the event, or if Karrot failed.
 
-    Any client can cause such lines, so a worker logs the first of a minute, and then counts.
+    Any client can cause such lines, so a worker logs ten of a code in a minute, and counts the others.
     """
     match error:
         case MalformedPayload():  # the intake has counted it and kept the body
